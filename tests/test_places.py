@@ -18,10 +18,10 @@ from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from tests.s3_server import ENVIRONMENT, s3_server
 
 ROOT = Path(__file__).parents[1]
-REFUSED = ("gs://bucket/x", "memory://x", "hdfs://host/x", "https://host/x", "S4://bucket/x", "gs:/bucket/x")
+REFUSED = ("gs://bucket/x", "S4://bucket/x", "gs:/bucket/x")
 NO_PATHS = (
     "a\0b", os.fsdecode(b"caf\xe9"), "\ud800", "~nobody-knows-this-user/x", "file://host/x", "file:///x?y=1",
-    "file://", "file://[x/y", "file:///x%00y", "file:///caf%e9", "x" * 300, "x/" * 3000, "file:///" + "x" * 300,
+    "file://", "file://[x/y", "file:///x%00y", "file:///caf%e9", "x" * 300,
     "\ufeffs3://bucket/x", "\N{FULLWIDTH LATIN SMALL LETTER S}3://bucket/x", "%73%33://bucket/x",
 )  # fmt: skip
 
@@ -43,16 +43,12 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", REFUSED + NO_PATHS)
 def test_what_is_no_path_of_this_machine_is_refused_by_the_name_of_its_setting(place):
-    with pytest.raises(UserError, match="`some_setting` is"):
-        local_path(place, "some_setting")
-    with pytest.raises(UserError, match="`some_setting` is"):
-        fetched(place, "some_setting")
+    for read in (local_path, fetched):
+        with pytest.raises(UserError, match="`some_setting` is"):
+            read(place, "some_setting")
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["simplecache::s3://x/y", " s3://x/y", "x ", "s3:x/y", "memory:x", "arn:aws:s3:::bucket/x", "$HOME/x", "${HOME}"],
-)
+@pytest.mark.parametrize("place", ["simplecache::s3://x/y", " s3://x/y", "x ", "s3:x/y", "$HOME/x", "${HOME}"])
 def test_what_is_meant_as_another_place_makes_no_folder_of_that_name(place):
     with pytest.raises(UserError, match="`storage_path` is"):
         local_path(place, "storage_path")
@@ -73,23 +69,15 @@ def test_names_are_added_to_the_path_of_a_uri_and_not_to_its_options():
 
 
 OUTPUTS = {
-    "evaluate zoo:verco_salad --json PLACE": "--json",
-    "replay zoo:verco_salad --out PLACE": "--out",
-    "export zoo:verco_salad PLACE": "FOLDER",
-    "crossplay zoo:verco_salad --html PLACE": "--html",
-    "runs --html PLACE": "--html",
-    "report . --out PLACE": "--out",
-    "report . --marl-eval PLACE": "--marl-eval",
-    "train file PLACE": "FILE",
-    "study file PLACE": "FILE",
-    "clone PLACE results": "PLAYER",
-    "manual PLACE": "PAPERS",
-    "officer demonstrations PLACE": "FOLDER",
-    "check golden PLACE": "FILE",
-}
+    "evaluate zoo:verco_salad --json PLACE": "--json", "replay zoo:verco_salad --out PLACE": "--out",
+    "export zoo:verco_salad PLACE": "FOLDER", "crossplay zoo:verco_salad --html PLACE": "--html",
+    "runs --html PLACE": "--html", "report . --out PLACE": "--out", "report . --marl-eval PLACE": "--marl-eval",
+    "train file PLACE": "FILE", "study file PLACE": "FILE", "clone PLACE results": "PLAYER", "manual PLACE": "PAPERS",
+    "officer demonstrations PLACE": "FOLDER", "check golden PLACE": "FILE",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/x", "gs://bucket/x", "memory://x"])
+@pytest.mark.parametrize("place", ["s3://bucket/x", "gs://bucket/x"])
 @pytest.mark.parametrize("command", OUTPUTS)
 def test_commands_refuse_uris_for_what_they_write_before_anything_begins(command, place):
     done = CliRunner().invoke(cli, command.replace("PLACE", place).split())
@@ -132,9 +120,8 @@ def test_a_single_file_and_some_files_of_a_folder_are_fetched(store):
     store.put("some/x.json", b"{}")
     store.put("some/x.pkl", b"-")
     assert fetched(store.uri("some/x.json"), "manual").read_text() == "{}"
-    assert [path.name for path in fetched(store.uri("some"), "runs", lambda name: name.endswith("json")).iterdir()] == [
-        "x.json"
-    ]
+    some = fetched(store.uri("some"), "runs", lambda name: name.endswith("json"))
+    assert [path.name for path in some.iterdir()] == ["x.json"]
 
 
 def test_names_in_a_store_do_not_lead_out_of_the_copy(store, cache):
@@ -185,21 +172,13 @@ def test_all_user_files_are_read_by_the_function_that_knows_marks():
     assert found == []
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop"])
-def test_only_regular_files_are_read(tmp_path, kind):
-    place = tmp_path / "x"
-    if kind == "pipe":
-        os.mkfifo(place)
-    elif kind == "folder":
-        place.mkdir()
-    else:
-        place.symlink_to("/dev/zero" if kind == "device" else place)
-    with pytest.raises(OSError):
-        read_text(place)
-
-
-def test_a_file_that_is_too_large_is_not_read(tmp_path):
-    with (tmp_path / "x").open("wb") as file:
-        file.truncate(1 << 33)
-    with pytest.raises(OSError, match="larger"):
-        read_text(tmp_path / "x")
+def test_only_regular_files_are_read_and_none_that_is_too_large(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 1 << 33)
+    for place in tmp_path.iterdir():
+        with pytest.raises(OSError):
+            read_text(place)

@@ -21,6 +21,12 @@ from rllib_llm_comm.testing import check_env
 ID = "rllib_llm_comm/overcooked_text-v0"
 
 
+FAULTY_INFOS = {
+    "rewards": {"step_rewards": [0.5]}, "solved": {"task_success": "no"}, "private": {"private": 1},
+    "busy": {"needs_action": False},
+}  # fmt: skip
+
+
 class Talkers(ParallelEnv):
     """A minimal text environment with a switch for each fault."""
 
@@ -30,16 +36,9 @@ class Talkers(ParallelEnv):
         self.fault, self.possible_agents, self.agents = fault, ["ann", "bo"], []
         words = spaces.Text(20, min_length=0)
         phrases = 1 if fault == "candidates" else 2
-        self.spaces = {
-            agent: spaces.Dict(
-                {
-                    "text": words,
-                    "candidates": spaces.Tuple([words] * phrases),
-                    "action_mask": spaces.Box(0, 1, (2,), np.int8),
-                }
-            )
-            for agent in self.possible_agents
-        }
+        seen = {"text": words, "candidates": spaces.Tuple([words] * phrases)}
+        mask = spaces.Box(0, 1, (2,), np.int8)
+        self.spaces = {agent: spaces.Dict({**seen, "action_mask": mask}) for agent in self.possible_agents}
         self.choices = {agent: spaces.Discrete(2) for agent in self.possible_agents}
 
     def observation_space(self, agent):
@@ -66,13 +65,8 @@ class Talkers(ParallelEnv):
         self.time += 1
         over = self.time == 6
         observations = self._look()
-        extra = {"step_rewards": [0.5]} if self.fault == "rewards" else {}
-        if self.fault == "solved":
-            extra = {"task_success": "no"}
-        if self.fault == "private":
-            extra = {"private": 1}
-        if self.fault == "busy":
-            extra, over = {"needs_action": False}, False
+        extra = FAULTY_INFOS.get(self.fault, {})
+        over = over and self.fault != "busy"
         infos = {agent: dict(extra) for agent in self.agents}
         rewards = dict.fromkeys(self.agents, 1.0)
         terminated = dict.fromkeys(self.agents, over and self.fault == "limit")
@@ -113,18 +107,13 @@ def test_a_users_environment_may_be_a_class_or_an_instance():
 @pytest.mark.parametrize(
     ("fault", "check"),
     [
-        ("text", "text is not empty"),
-        ("space", "observations lie in their spaces"),
-        ("candidates", "candidates match the actions"),
-        ("mask", "mask allows an action"),
-        ("rewards", "step rewards add up"),
-        ("limit", "a time limit truncates and does not terminate"),
-        ("random", "same seed, same episodes"),
-        ("busy", "somebody can act until the end"),
-        ("solved", "runs under RLlib"),
-        ("private", "runs under RLlib"),
+        ("text", "text is not empty"), ("space", "observations lie in their spaces"),
+        ("candidates", "candidates match the actions"), ("mask", "mask allows an action"),
+        ("rewards", "step rewards add up"), ("limit", "a time limit truncates and does not terminate"),
+        ("random", "same seed, same episodes"), ("busy", "somebody can act until the end"),
+        ("solved", "runs under RLlib"), ("private", "runs under RLlib"),
     ],
-)
+)  # fmt: skip
 def test_each_fault_is_found(fault, check):
     results = check_env(lambda: Talkers(fault), steps=150)
     assert check in failures(results)
@@ -139,8 +128,8 @@ def test_equal_phrases_of_open_actions_are_told():
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        ("four results", "`step` of the game Talkers gives 4 results but must give 5"),
-        ("number", "the rewards in step 1 are 1.0 but must be a dict"),
+        ("four results", "`step` of the game Talkers gives 4 results"),
+        ("number", "the rewards in step 1 are 1.0"),
         ("crash", "ZeroDivisionError in `step` (test_testing.py, line "),
     ],
 )

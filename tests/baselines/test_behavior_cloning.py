@@ -25,7 +25,7 @@ from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 AI = "rllib_llm_comm/overcooked_ai-v0"
 WAYS = ([0, -1], [0, 1], [1, 0], [-1, 0], [0, 0], "interact")
@@ -126,13 +126,11 @@ def test_two_clones_share_no_game(recorded, tmp_path):
     assert [len(half.actions) for half in halves] == [4, 3]
     used = [id(game) for half in halves for game in half.vectors]
     assert sorted(used) == sorted(map(id, whole.vectors)) and half_of(whole, "all") is whole
-    clones = [
-        clone_players(whole, tmp_path / half, CloningSettings(half=half, epochs=1)) for half in ("first", "second")
-    ]
-    assert [(clone.games, sum(clone.decisions)) for clone in clones] == [(4, 3200), (3, 2400)]
+    clone = clone_players(whole, tmp_path / "second", CloningSettings(half="second", epochs=1))
+    assert (clone.games, sum(clone.decisions)) == (3, 2400)
     assert load_policy(tmp_path / "second").manifest.provenance["half"] == "second"
     one = dataclasses.replace(whole, vectors=whole.vectors[:1], actions=whole.actions[:1])
-    with pytest.raises(UserError, match="`half` is 'second' but there is one game"):
+    with pytest.raises(UserError, match="`half` is 'second' .*one game"):
         clone_players(one, tmp_path / "none", CloningSettings(half="second"))
 
 
@@ -145,33 +143,21 @@ def test_games_that_the_original_itself_saved(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("[]", "cannot be read as games"),
-        ("{", "cannot be read as games"),
-        ('{"ep_states": [], "ep_actions": []}', "has no decisions"),
-    ],
+    ("content", "cause"), [("[]", "read"), ("{", "read"), ('{"ep_states": [], "ep_actions": []}', "decisions")]
 )
-def test_what_is_no_file_of_games(content, told, tmp_path):
+def test_what_is_no_file_of_games(content, cause, tmp_path):
     (tmp_path / "games.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=f"games.json.* {cause}"):
         read_demonstrations(tmp_path / "games.json")
 
 
-@pytest.mark.parametrize(
-    "settings", [{"lr": 0}, {"epochs": 0}, {"held_out": 0.9}, {"players": "2"}, {"batch_size": True}]
-)
-def test_settings_out_of_their_range(settings):
-    with pytest.raises(UserError, match=f"`{next(iter(settings))}`"):
-        CloningSettings(**settings)
+@pytest.mark.parametrize(("name", "value"), [("lr", 0), ("held_out", 0.9), ("players", "2"), ("batch_size", True)])
+def test_settings_out_of_their_range(name, value):
+    with pytest.raises(UserError, match=f"`{name}`"):
+        CloningSettings(**{name: value})
 
 
 def test_the_command(recorded, tmp_path):
-    done = [
-        rllib("clone", str(recorded), folder, *options, cwd=tmp_path)
-        for folder, options in (("clone", ["--epochs", "1", "--players", "1"]), (".", []))
-    ]
-    assert done[0].returncode == 0, done[0].stderr
-    assert "7 games, 2000 decisions learned, 800 held out" in done[0].stdout
+    done = succeeds("clone", str(recorded), "clone", "--epochs", "1", "--players", "1", cwd=tmp_path)
+    assert "7 games, 2000 decisions learned, 800 held out" in done.stdout
     assert load_policy(tmp_path / "clone").manifest.provenance["held_out"] == 800
-    assert done[1].returncode == 1 and "is no policy folder" in done[1].stdout + done[1].stderr

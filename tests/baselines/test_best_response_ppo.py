@@ -16,12 +16,14 @@ from rllib_llm_comm.baselines.population.kitchen_partners import (
     SeatedPartners,
     SingleGameCooks,
     StackedActors,
+    load_partners,
 )
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.gae import semi_markov_gae, standardized
 from tests.running import cooks, curve, running
@@ -156,9 +158,7 @@ def test_every_partner_acts_by_its_own_network():
     seen = torch.from_numpy(rng.normal(size=(len(owners), 20)).astype(np.float32))
     with torch.no_grad():
         together = StackedActors([networks[owner].actor for owner in owners]).logits(seen)
-        alone = np.concatenate(
-            [networks[owner].actor(row[None]).numpy() for owner, row in zip(owners, seen, strict=True)]
-        )
+        alone = np.stack([networks[owner].actor(row).numpy() for owner, row in zip(owners, seen, strict=True)])
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)
     assert len({tuple(row) for row in np.round(alone, 6).tolist()}) == len(owners)
 
@@ -179,9 +179,6 @@ def test_a_greedy_partner_acts_as_its_policy_does(checkpoint):
 
 
 def exported(checkpoint):
-    from rllib_llm_comm.baselines.population.kitchen_partners import load_partners
-    from rllib_llm_comm.policies.partner_settings import parse_partners
-
     (partner,) = load_partners(parse_partners([str(checkpoint)]), ENV)
     assert isinstance(partner.player, PolicyExport)
     return partner.player
@@ -285,16 +282,18 @@ def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c, p: c, "`pool` is .* needs at least one partner"),
-        (lambda c, p: c.partners(pool=["stay"], self_play_share=1.5), "self_play_share"),
+        (lambda c, p: c, "`pool` is "),
+        (lambda c, p: c.partners(pool=["stay"], self_play_share=1.5), "self_play_share`"),
         (lambda c, p: c.policy_network(critic_observation="state"), "`critic_observation` is 'state'"),
         (lambda c, p: c.partners(pool=["some.module:player"]), "`policy` of the partner"),
-        (lambda c, p: c.partners(pool=[{"policy": "scripted", "habit": "one_pot"}]), "`habit` of the partner"),
         (lambda c, p: c.partners(pool=[{"policy": p, "word_noise": 0.5}]), "`word_noise` of the partner"),
-        (lambda c, p: c.partners(pool=["stay"], self_play_share=0.34), "multiple of 4"),
+        (
+            lambda c, p: c.partners(pool=["stay"], self_play_share=0.34),
+            "`train_batch_size_per_learner` .* of 4",
+        ),
         (lambda c, p: c.environment(env_config={"layout": "forced_coordination"}).partners(pool=[p]), "same kitchen"),
     ],
 )
-def test_bad_settings_get_one_sentence(change, why, checkpoint):
+def test_bad_settings_are_named(change, why, checkpoint):
     with pytest.raises(UserError, match=why):
         change(config(rows=3 * 39), str(checkpoint)).validate()

@@ -68,12 +68,12 @@ def test_matches_are_games_of_the_pairs():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.population(initial_size=0), "initial_size"),
-        (lambda c: c.population(self_play_share=1.0), "self_play_share"),
-        (lambda c: c.partners(pool=["random"]), "own members"),
-        (lambda c: c.policy_network(critic_observation="partner"), "change while it learns; use 'own'"),
+        (lambda c: c.population(initial_size=0), "`initial_size`"),
+        (lambda c: c.population(self_play_share=1.0), "`self_play_share`"),
+        (lambda c: c.partners(pool=["random"]), "`pool`"),
+        (lambda c: c.policy_network(critic_observation="partner"), "`critic_observation` is 'partner'.* 'own'"),
     ],
 )
-def test_bad_settings_get_one_sentence(change, why):
+def test_bad_settings_are_named(change, why):
     with pytest.raises(UserError, match=why):
         change(config().training(train_batch_size_per_learner=8 * 20)).validate()

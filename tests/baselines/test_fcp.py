@@ -33,21 +33,29 @@ def files_of(algo):
 
 @pytest.fixture(scope="module")
 def grown(small_ray, tmp_path_factory):
-    """The checkpoint of a population that is done and of its response's first iteration, results and policies."""
-    with running(config(member_iterations=2)) as algo:
-        results = [algo.train() for _ in range(3)]
-        return algo.save_to_path(str(tmp_path_factory.mktemp("grown") / "done")), results, files_of(algo)
+    """A population that is done and its response's first iteration: both checkpoints, results, policies and weights."""
+    folder = tmp_path_factory.mktemp("grown")
+    with running(config(member_iterations=2, iterations_per_task=1)) as algo:
+        results = [algo.train() for _ in range(2)]
+        midst = algo.save_to_path(str(folder / "midst"))
+        results += [algo.train() for _ in range(3)]
+        assert all(member.state is None for member in algo._population.members)
+        return algo.save_to_path(str(folder / "done")), midst, results, files_of(algo), weights(algo)
+
+
+def weights(algo):
+    return algo.learner_group._learner.module["shared"].get_state()
 
 
 def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_both(grown):
-    done, results, policies = grown
-    assert [one["population"]["member_iterations"] for one in results] == [2, 4, 4]
-    assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, False]
+    done, _, results, policies, _ = grown
+    assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 4, 4]
+    assert [bool(one.get("should_checkpoint")) for one in results] == [True] * 4 + [False]
     # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
-    assert results[1]["population"]["game_steps"] == 2 * 2 * 60 == results[1]["game_steps_with_population"]
-    assert results[2]["game_steps_with_population"] == 2 * 2 * 60 + 120
-    assert len(policies) == 6
-    assert all(policies[seed, "initial"] != policies[seed, "final"] for seed in (5000, 5001))
+    assert results[3]["population"]["game_steps"] == 2 * 2 * 60 == results[3]["game_steps_with_population"]
+    assert results[4]["game_steps_with_population"] == 2 * 2 * 60 + 120
+    assert results[4]["env_runners"]["num_module_steps_sampled"]["shared"] == 120
+    assert len({bytes(content) for content in policies.values()}) == len(policies) == 6
     names = sorted(folder.name for folder in (Path(done) / "population").iterdir())
     assert names == [f"seed_{seed}_{age}" for seed in (5000, 5001) for age in ("final", "half_way", "initial")]
     partner = load_policy(Path(done) / "population" / "seed_5000_initial")
@@ -59,35 +67,21 @@ def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_bot
         assert {partner.weight for partner in later._pool.partners} == {1.0}
 
 
-def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
+def test_a_population_is_gone_on_with_from_its_midst(grown):
     """Members go on from their last part as if nothing had been interrupted; then the response learns the same."""
-    settings = config(member_iterations=2, iterations_per_task=1)
-    with running(settings) as algo:
-        results = [algo.train() for _ in range(2)]
-        path = algo.save_to_path(str(tmp_path / "midst"))
-        assert not (Path(path) / "population").exists()
-        results += [algo.train() for _ in range(3)]
-        assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 4, 4]
-        assert [bool(one.get("should_checkpoint")) for one in results] == [True] * 4 + [False]
-        assert results[4]["game_steps_with_population"] == 2 * 2 * 60 + 120
-        assert results[4]["env_runners"]["num_module_steps_sampled"]["shared"] == 120
-        assert {member.seed for member in algo._population.members} == {5000, 5001}
-        assert all(member.state is None for member in algo._population.members)
-        policies = files_of(algo)
-        assert len({bytes(content) for content in policies.values()}) == len(policies) == 6
-
-        with running(FCP.from_checkpoint(path)) as again:
-            assert sum(member.iterations for member in again._population.members) == 2
-            resumed = [again.train() for _ in range(3)]
-            assert [one["population"]["member_iterations"] for one in resumed] == [3, 4, 4]
-            assert resumed[-1]["game_steps_with_population"] == 2 * 2 * 60 + 120
-            assert files_of(again) == policies
-            weights = [one.learner_group._learner.module["shared"].get_state() for one in (algo, again)]
-            assert all(np.array_equal(value, weights[1][name]) for name, value in weights[0].items())
+    _, midst, _, policies, learned = grown
+    assert not (Path(midst) / "population").exists()
+    with running(FCP.from_checkpoint(midst)) as again:
+        assert sum(member.iterations for member in again._population.members) == 2
+        resumed = [again.train() for _ in range(3)]
+        assert [one["population"]["member_iterations"] for one in resumed] == [3, 4, 4]
+        assert resumed[-1]["game_steps_with_population"] == 2 * 2 * 60 + 120
+        assert files_of(again) == policies
+        assert all(np.array_equal(value, learned[name]) for name, value in weights(again).items())
 
 
 def test_another_learner_takes_the_population_of_an_earlier_run(grown, tmp_path):
-    done, policies = shutil.copytree(grown[0], tmp_path / "done"), grown[2]
+    done, policies = shutil.copytree(grown[0], tmp_path / "done"), grown[3]
     settings = config(population_from=str(done), past_checkpoints=False).debugging(seed=9)
     assert [one["CPU"] for one in FCP.default_resource_request(settings.to_dict()).bundles] == [1]
     with running(settings) as second:
@@ -107,10 +101,10 @@ def test_another_learner_takes_the_population_of_an_earlier_run(grown, tmp_path)
     with running(config(population_from=str(tmp_path / "odd"))) as own:  # the remedy where the first folder is gone
         own.restore_from_path(str(tmp_path / "odd"))
         assert own.train()["training_iteration"] == 2 and files_of(own) == policies
-    with pytest.raises(UserError, match="trained with `env_config.dynamics` 'old' but here it is 'new'"):
+    with pytest.raises(UserError, match="`env_config.dynamics`"):
         config(population_from=again).environment(env_config={"dynamics": "new"}).validate()
     shutil.rmtree(Path(again) / "population" / "seed_5001_half_way")
-    with pytest.raises(UserError, match="whose member 5001 has no policy 'half_way'"):
+    with pytest.raises(UserError, match="5001 .*'half_way'"):
         config(population_from=again).validate()
     config(population_from=again, past_checkpoints=False).validate()
     shutil.rmtree(done)
@@ -141,31 +135,26 @@ def test_members_differ_by_their_seed_alone():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.population(size=0), "population_size"),
-        (lambda c: c.population(member_settings=["num_epochs"]), "`member_settings` is .* must be a mapping"),
-        (lambda c: c.population(member_settings={"num_epoch": 2}), "not a member's own.* Did you mean 'num_epochs'"),
-        (lambda c: c.population(member_settings={"minibatch_size": 999}), "^Members .* is 999 but .* which is 120;"),
-        (lambda c: c.population(member_settings={"num_epochs": "4"}), "^Members .* `num_epochs` is '4'"),
+        (lambda c: c.population(size=0), "`population_size`"),
+        (lambda c: c.population(member_settings=["num_epochs"]), "`member_settings` is .* mapping"),
+        (lambda c: c.population(member_settings={"num_epoch": 2}), "Did you mean 'num_epochs'"),
+        (lambda c: c.population(member_settings={"minibatch_size": 999}), "^Members .*`minibatch_size` is 999"),
         (lambda c: c.training(minibatch_size=121), "^`minibatch_size` is 121"),
-        (lambda c: c.population(population_from="nowhere"), "nowhere', where nothing is; give a checkpoint of FCP"),
-        (lambda c: c.population(population_from="tests"), "tests' but must be a checkpoint of FCP"),
-        (lambda c: c.population(population_from="zoo:soup"), "`population_from` is 'zoo:soup' but must be a folder"),
-        (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
-        (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
+        (lambda c: c.population(population_from="nowhere"), "`population_from` .*nothing"),
+        (lambda c: c.population(population_from="tests"), "`population_from` .*checkpoint"),
+        (lambda c: c.population(population_from="zoo:soup"), "`population_from` .*folder"),
+        (lambda c: c.partners(pool=["random"]), "`pool`"),
+        (lambda c: c.environment(env_config={"horizon": 100}), "no game of 100 steps ends"),
     ],
 )
-def test_bad_settings_get_one_sentence(change, why):
+def test_bad_settings_are_named(change, why):
     with pytest.raises(UserError, match=why):
         change(config()).validate()
 
 
-@pytest.mark.parametrize("name", ["seed", "population_size", "pool", "env", "keep_policy_every", "policies"])
-def test_settings_without_a_meaning_for_members_are_refused(name):
-    told = f"^`member_settings` has '{name}', which is not a member's own; omit it.* Its own may be"
-    with pytest.raises(UserError, match=told):
-        config(member_settings={name: getattr(FCPConfig(), name)}).validate()
-
-
-def test_all_settings_of_members_are_those_of_self_play():
+def test_members_have_settings_of_their_own_and_no_others():
     config(member_settings={name: getattr(config(), name) for name in MEMBER_SETTINGS}).validate()
     assert {*PPOTraining.names(), "shaping_horizon", "hiddens"} <= set(MEMBER_SETTINGS)
+    for name in ("seed", "population_size", "env"):
+        with pytest.raises(UserError, match=f"^`member_settings` has '{name}'"):
+            config(member_settings={name: getattr(FCPConfig(), name)}).validate()

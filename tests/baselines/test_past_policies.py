@@ -35,14 +35,14 @@ def test_the_half_way_policy_is_nearest_to_half_of_the_final_mean(scores, place)
     assert half_way(scores) == place
 
 
-@pytest.fixture
-def trained(small_ray, tmp_path):
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
     """Three iterations, a policy kept after every second; its checkpoint and the weights before the first update."""
     with running(settings(keep_policy_every=2)) as algo:
         first = algo.learner_group._learner.module["shared"].get_state()
         for _ in range(3):
             algo.train()
-        yield algo, first, algo.save_to_path(str(tmp_path / "checkpoint"))
+        yield algo, first, algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
 
 
 def settings(**training):

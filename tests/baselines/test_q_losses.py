@@ -26,22 +26,15 @@ from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTr
 STATES = np.eye(3)
 
 
-def two_step_return(team):
-    first = greedy(team, [STATES[0]] * 2)
-    where = 1 + first[0]
-    return TWO_STEP[where - 1][tuple(greedy(team, [STATES[where]] * 2))]
-
-
-def test_vdn_ends_the_two_step_game_with_7():
-    team, _ = train(two_step(), plain(mixer="vdn"), 400, lr=1e-3)
-    np.testing.assert_allclose(table(team, STATES[2]), [[-1.5, 2.5], [2.5, 6.5]], atol=0.6)
-    assert two_step_return(team) == 7
-
-
-def test_qmix_ends_the_two_step_game_with_8():
-    team, _ = train(two_step(), plain(mixer="qmix"), 600, lr=1e-3)
-    np.testing.assert_allclose(table(team, STATES[2]), TWO_STEP[1], atol=0.6)
-    assert two_step_return(team) == 8
+@pytest.mark.parametrize(
+    ("mixer", "updates", "values", "earned"),
+    [("vdn", 400, [[-1.5, 2.5], [2.5, 6.5]], 7), ("qmix", 600, TWO_STEP[1], 8)],
+)
+def test_vdn_ends_the_two_step_game_with_7_and_qmix_with_8(mixer, updates, values, earned):
+    team, _ = train(two_step(), plain(mixer=mixer), updates, lr=1e-3)
+    np.testing.assert_allclose(table(team, STATES[2]), values, atol=0.6)
+    where = 1 + greedy(team, [STATES[0]] * 2)[0]
+    assert TWO_STEP[where - 1][tuple(greedy(team, [STATES[where]] * 2))] == earned
 
 
 def test_agents_that_learn_alone_see_means_over_the_other():

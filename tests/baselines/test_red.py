@@ -32,6 +32,7 @@ from rllib_llm_comm.baselines.red.red import (
 )
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -115,17 +116,16 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
 
 
 def test_an_rl_phase_ends_early_where_enough_games_are_won(folders):
-    algo = red(folders, rl_updates=5, rl_window=2, rl_until=0.5).build_algo()
-    algo.train()
-    learner(algo).phase.set_state({"done": 1, "games": [(4, 10)]})
-    lost = algo.train()["red"]  # nobody wins in 600 ticks
-    assert set(lost) == {"won_share"} and 0.0 < lost["won_share"] < 0.4
-    learner(algo).phase.set_state({"done": 1, "games": [(40, 40)]})
-    won = algo.train()["red"]
-    assert won["won_share"] == won["cloned_won_share"] > 0.5 and won["clone_steps"] == 2
-    algo.train()
-    assert learner(algo).phase.get_state()["done"] == 1  # a phase has `rl_window` updates at least
-    algo.stop()
+    with running(red(folders, rl_updates=5, rl_window=2, rl_until=0.5)) as algo:
+        algo.train()
+        learner(algo).phase.set_state({"done": 1, "games": [(4, 10)]})
+        lost = algo.train()["red"]  # nobody wins in 600 ticks
+        assert set(lost) == {"won_share"} and 0.0 < lost["won_share"] < 0.4
+        learner(algo).phase.set_state({"done": 1, "games": [(40, 40)]})
+        won = algo.train()["red"]
+        assert won["won_share"] == won["cloned_won_share"] > 0.5 and won["clone_steps"] == 2
+        algo.train()
+        assert learner(algo).phase.get_state()["done"] == 1  # a phase has `rl_window` updates at least
 
 
 def test_every_game_of_training_has_a_start_of_its_own_and_is_kept_whole(folders, tmp_path):
@@ -141,30 +141,26 @@ def test_every_game_of_training_has_a_start_of_its_own_and_is_kept_whole(folders
             counts.append([len(next(iter(one.agent_episodes.values()))) for one in samples])
 
     config = red(folders, method="rl", demonstrations=None, train_batch_size_per_learner=20).callbacks(Watch)
-    algo = config.env_runners(num_envs_per_env_runner=3).build_algo()
-    for _ in range(3):
-        algo.train()
-    path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    algo.stop()
+    with running(config.env_runners(num_envs_per_env_runner=3)) as algo:
+        for _ in range(3):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
     assert len(seeds) == len(set(seeds)) == 9
     assert counts == [[12] * 3] * 3  # 600 ticks; nothing is played that is not learned from
-    again = Algorithm.from_checkpoint(path)
-    again.train()
-    starts = [game.unwrapped._start for game in again.env_runner.env.envs]
-    again.stop()
+    with running(Algorithm.from_checkpoint(path)) as again:
+        again.train()
+        starts = [game.unwrapped._start for game in again.env_runner.env.envs]
     assert all(int(start.name.split("/")[1]) > 36 for start in starts)  # behind all that was played
     assert not {start.seed for start in starts} & set(seeds)
 
 
 def test_ablations_clone_with_ppo_or_not_at_all(folders):
-    joint = red(folders, method="joint", critic_first=0).build_algo()
-    result = joint.train()
-    assert np.isfinite(float(result["learners"]["shared"]["clone_loss"]))
-    assert set(result["red"]) == {"won_share"}
-    joint.stop()
-    alone = red({**folders, "demonstrations": None}, method="rl", rl_updates=1).build_algo()
-    assert set(alone.train()["red"]) == {"won_share"}
-    alone.stop()
+    with running(red(folders, method="joint", critic_first=0)) as joint:
+        result = joint.train()
+        assert np.isfinite(float(result["learners"]["shared"]["clone_loss"]))
+        assert set(result["red"]) == {"won_share"}
+    with running(red({**folders, "demonstrations": None}, method="rl", rl_updates=1)) as alone:
+        assert set(alone.train()["red"]) == {"won_share"}
 
 
 @pytest.mark.parametrize("critic_observation", ["own", "team"])
@@ -178,15 +174,14 @@ def test_mappo_takes_the_officers_module_by_hand(critic_observation, tmp_path):
         .env_runners(num_envs_per_env_runner=1)
         .debugging(seed=0)
     )
-    algo = config.build_algo()
-    before = weights(algo)
-    told = algo.train()["learners"]["shared"]
-    assert float(told["ratio_first_minibatch"]) < 1e-5 and np.isfinite(float(told["vf_loss"]))
-    after = weights(algo)
-    for name in ("value.weight", "kind.weight", "map.first.weight"):
-        assert not torch.equal(before[name], after[name])
-    path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    algo.stop()
+    with running(config) as algo:
+        before = weights(algo)
+        told = algo.train()["learners"]["shared"]
+        assert float(told["ratio_first_minibatch"]) < 1e-5 and np.isfinite(float(told["vf_loss"]))
+        after = weights(algo)
+        for name in ("value.weight", "kind.weight", "map.first.weight"):
+            assert not torch.equal(before[name], after[name])
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
     policy = load_policy(path)
     assert policy.manifest.kind == "officer" and same(policy.network.state_dict(), after)
     assert policy.network.settings.critic_observation == critic_observation
@@ -271,9 +266,9 @@ LEVEL = {"env_config": {"action_level": "command"}}
         (lambda c: c.training(method="dagger"), "`method` is 'dagger'"),
         (lambda c: c.training(demonstrations=None), "`demonstrations` is None"),
         (lambda c: c.training(rl_until=0.5, rl_updates=5), "`rl_window` is 10"),
-        (lambda c: c.training(officer="/nowhere/officer"), "There is no checkpoint at '/nowhere/officer'"),
-        (lambda c: c.training(officer="zoo:verco_salad"), "is a policy of Verco, but `officer` wants an officer"),
-        (lambda c: c.policy_network(width=16), "`width` is 16 but the officer .* has 8"),
+        (lambda c: c.training(officer="/nowhere/officer"), "no checkpoint at '/nowhere/officer'"),
+        (lambda c: c.training(officer="zoo:verco_salad"), "Verco.*`officer`"),
+        (lambda c: c.policy_network(width=16), "`width` is 16 .* 8"),
         (lambda c: c.policy_network(critic_observation="auto"), "`critic_observation` is 'auto'"),
         (lambda c: c.environment(**LEVEL), "`env_config.action_level` is 'command'"),
         (

@@ -25,7 +25,6 @@ FILES = [
     ("referential", "critic.safetensors"),
     ("soup_cramped_room", "network.safetensors"),
     ("red_officer", "network.safetensors"),
-    ("minirts_commanders", "network.safetensors"),
     ("emma_cramped_room", "network.safetensors"),
 ]
 
@@ -46,11 +45,8 @@ SPOILT = {
     "infinite": with_number(float("-inf")),
     "as float32": with_number(1e300, torch.float64),  # finite there, infinite where it is computed with
     "int64": lambda tensor: tensor.long(),
-    "uint8": lambda tensor: tensor.to(torch.uint8),
-    "complex64": lambda tensor: tensor.to(torch.complex64),
     "float8": lambda tensor: tensor.to(torch.float8_e4m3fn),
-    "shape": lambda tensor: tensor[None].clone(),
-    "shape ": lambda tensor: tensor[..., :-1].clone(),
+    "shape": lambda tensor: tensor[..., :-1].clone(),
 }
 
 
@@ -95,7 +91,7 @@ def test_strange_numbers_of_teams_that_value_actions_are_refused_by_name(kind, t
         with pytest.raises(UserError) as caught:
             load_network(folder, read_manifest(folder))
         sentence = str(caught.value)
-        assert told.strip() in sentence and name in sentence and str(file) in sentence and "\n" not in sentence
+        assert told in sentence and name in sentence and str(file) in sentence and "\n" not in sentence
     for name in [name for name, tensor in whole.items() if not tensor.is_floating_point()]:  # counts of batches
         save_file({**whole, name: torch.tensor(float("nan"))}, file)
         with pytest.raises(UserError, match=name):
@@ -110,15 +106,12 @@ def test_half_and_double_precision_are_read(tmp_path):
         assert load_policy(folder).network is not None
 
 
-def test_a_count_is_a_single_whole_number(tmp_path):
+def test_a_count_is_a_single_whole_number_and_no_weights(tmp_path):
     save_file({"updates": torch.tensor(7), "mean": torch.zeros(2)}, tmp_path / "file.safetensors")
     assert int(read_weights(tmp_path / "file.safetensors")["updates"]) == 7
     save_file({"updates": torch.tensor([7])}, tmp_path / "file.safetensors")
     with pytest.raises(UserError, match="'updates' as int64"):
         read_weights(tmp_path / "file.safetensors")
-
-
-def test_a_count_in_place_of_weights_is_refused(tmp_path):
     folder = shutil.copytree(FOLDER / "soup_cramped_room", tmp_path / "policy")
     weights = load_file(folder / "network.safetensors")
     name = next(iter(weights))
@@ -128,10 +121,10 @@ def test_a_count_in_place_of_weights_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("load", [load_base_model, load_text_encoder])
-@pytest.mark.parametrize("told", ["NaN", "infinite", "I8", "U8"])
+@pytest.mark.parametrize("told", ["NaN", "I8"])
 def test_models_of_strangers_are_refused_by_name(load, told, tmp_path):
     folder = save_tiny_model(tmp_path / "model")
-    change = SPOILT.get(told, lambda tensor: tensor.to({"I8": torch.int8, "U8": torch.uint8}[told]))
+    change = SPOILT.get(told, lambda tensor: tensor.to(torch.int8))
     (file,) = tmp_path.glob("model/*.safetensors")
     weights = load_file(file)
     name = max(weights, key=lambda one: weights[one].numel())

@@ -13,7 +13,7 @@ import pytest
 from rllib_llm_comm import VercoCOLEConfig, VercoConfig, VercoFCPConfig, VercoPBTConfig, load_policy
 from rllib_llm_comm.baselines.population.fcp import Member, partners_of
 from rllib_llm_comm.baselines.population.responder import Met
-from rllib_llm_comm.baselines.population.talkers import VercoPBT
+from rllib_llm_comm.baselines.population.talkers import VercoFCP, VercoPBT
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
@@ -54,17 +54,28 @@ def files_of(algo):
 
 @pytest.fixture(scope="module")
 def grown(small_ray, tmp_path_factory):
-    """A population of three kinds that is done, its learner's first iteration, and the checkpoint of both."""
-    with running(fcp()) as algo:
-        results = [algo.train() for _ in range(4)]
-        bases = {id(one.policy.network.lm.base.model) for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
-        bases.add(id(algo.env_runner.module["shared"].unwrapped().network.lm.base.model))
-        path = algo.save_to_path(str(tmp_path_factory.mktemp("grown") / "done"))
-        return path, results, files_of(algo), bases, algo.met
+    """A population of three kinds and its learner's first iteration, with checkpoints of the midst and the end.
+
+    The adapters with which members of one kind began are gone.
+    """
+    folder = tmp_path_factory.mktemp("grown")
+    taught = shutil.copytree(shipped_policy(TALKER), folder / "taught")
+    with running(fcp(member_kinds={**KINDS, "taught": {"message_checkpoint": str(taught)}})) as algo:
+        results = [algo.train() for _ in range(2)]
+        midst = algo.save_to_path(str(folder / "midst"))
+        results += [algo.train() for _ in range(2)]
+        assert bases_of_partners(algo) == {algo.env_runner.module["shared"].unwrapped().network.lm.base.model}
+        path = algo.save_to_path(str(folder / "done"))
+    shutil.rmtree(taught)
+    return path, midst, results, files_of(algo), algo.met
+
+
+def bases_of_partners(algo):
+    return {one.policy.network.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
 
 
 def test_members_are_adapters_on_one_base_and_each_is_exported_apart(grown):
-    path, results, files, bases, met = grown
+    path, _, results, files, met = grown
     assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 3]
     assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, True, False]
     assert results[-1]["population"]["members_done"] == 3
@@ -73,33 +84,24 @@ def test_members_are_adapters_on_one_base_and_each_is_exported_apart(grown):
     assert np.isfinite(last["score_mean"]) and last["score_mean"] != 0
     assert {"message_entropy", "message_kl", "message_distinct_share"} <= set(last["drifting_4001"])
     assert last["taught_4000"].keys() >= {"message_words", "message_understood_share"}
-    assert len(bases) == 1, "all members and the learner share the base model"
     assert set(met) == set(files) and any(name.startswith("drifting_4001") for name in met)
-    assert {name.rsplit("_", 1)[0] for name in files if name.endswith("final")} == {
-        "taught_4000", "drifting_4001", "lossy_4002",
-    }  # fmt: skip
+    members = ("taught_4000", "drifting_4001", "lossy_4002")
+    assert set(files) == {f"{name}_{age}" for name in members for age in ("initial", "half_way", "final")}
     folders = {folder.name: folder for folder in (Path(path) / "population").iterdir()}
     assert set(folders) == set(files)
     drifting, taught = load_policy(folders["drifting_4001_final"]), load_policy(folders["taught_4000_final"])
     assert drifting.communication.messages == "menu" and drifting.communication.train_messages
     assert taught.communication.messages == "student"
-    assert taught.manifest.provenance["message_checkpoint"] == TALKER and taught.manifest.algorithm == "Verco"
-    assert {name.removeprefix("taught_4000_") for name in files if name.startswith("taught")} == {
-        "initial", "half_way", "final",
-    }  # fmt: skip
+    assert taught.manifest.provenance["message_checkpoint"] and taught.manifest.algorithm == "Verco"
     wrote = "adapters/message/adapter_model.safetensors"
     source = load_policy(TALKER).files()[wrote]
     assert taught.files()[wrote] == source != drifting.files()[wrote], "frozen, as it was taught"
     assert files["drifting_4001_final"][wrote] != files["drifting_4001_initial"][wrote], "trained on by PPO"
 
 
-def test_a_population_of_talkers_is_gone_on_with_from_its_midst(grown, tmp_path):
-    path, results, files, *_ = grown
-    with running(fcp()) as algo:
-        algo.train()
-        algo.train()
-        midst = algo.save_to_path(str(tmp_path / "midst"))
-    with running(type(algo).from_checkpoint(midst)) as again:
+def test_a_population_of_talkers_is_gone_on_with_from_its_midst_without_the_adapters_that_it_has_used(grown):
+    _, midst, _, files, _ = grown
+    with running(VercoFCP.from_checkpoint(midst)) as again:
         resumed = [again.train() for _ in range(2)]
         assert [one["population"]["member_iterations"] for one in resumed] == [3, 3]
         assert files_of(again).keys() == files.keys()
@@ -125,23 +127,10 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
         final = algo._population.members[0].milestones["final"]
         moved = {**final.manifest, "model_config": {**final.manifest["model_config"], "base_model": "moved/since"}}
         algo.meet([Met("moved", dataclasses.replace(final, manifest=moved))])
-        bases = {one.policy.network.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
-        assert bases == {algo.env_runner.module["shared"].unwrapped().network.lm.base.model}
+        assert bases_of_partners(algo) == {algo.env_runner.module["shared"].unwrapped().network.lm.base.model}
     config = VercoConfig().environment(TEXT, env_config=fcp().env_config)
     config.partners(pool=[f"{path}/population/taught_4000_initial", f"{path}/population/taught_4000_final"])
     config.validate()  # members are partners of any other learner, too
-
-
-@pytest.mark.usefixtures("small_ray")
-def test_a_population_that_is_done_needs_the_adapters_of_its_kinds_no_more(tmp_path):
-    taught = Path(shutil.copytree(shipped_policy(TALKER), tmp_path / "taught"))
-    with running(fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}})) as algo:
-        for _ in range(2):
-            algo.train()
-        path = algo.save_to_path(str(tmp_path / "done"))
-    shutil.rmtree(taught)
-    with running(type(algo).from_checkpoint(path)) as again:
-        assert again.train()["population"]["members_done"] == 2 and again.met
 
 
 @pytest.mark.usefixtures("small_ray")
@@ -149,7 +138,7 @@ def test_a_member_none_of_whose_games_ended_has_no_half_way_policy():
     settings = fcp(size=2, member_kinds={}).training(train_batch_size_per_learner=4)
     with (
         running(settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100})) as algo,
-        pytest.raises(UserError, match="no game of member 4000 ended .* `past_checkpoints`"),
+        pytest.raises(UserError, match="member 4000 .* `past_checkpoints`"),
     ):
         algo.train()
 
@@ -158,38 +147,36 @@ def test_a_member_none_of_whose_games_ended_has_no_half_way_policy():
 def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(tmp_path):
     kinds = {"silent": {"messages": "none"}, "talking": {"message_checkpoint": TALKER}}
     with running(small(VercoPBTConfig(), size=2, selection_games=2, members_at_once=0, member_kinds=kinds)) as algo:
-        results = [algo.train() for _ in range(2)]
-        path = algo.save_to_path(str(tmp_path / "end"))
-        agents = list(algo._population.agents)
+        first = algo.train()
+        path = algo.save_to_path(str(tmp_path / "midst"))
+    with running(VercoPBT.from_checkpoint(path)) as again:
+        second = again.train()
+        path = again.save_to_path(str(tmp_path / "end"))
+        agents = list(again._population.agents)
         policies = [agent.state["policy"] for agent in agents]
-        worst, best = algo._population.select(np.array([0.0, 1.0]), np.zeros(2), policies, 0.0, [1.0])
+        worst, best = again._population.select(np.array([0.0, 1.0]), np.zeros(2), policies, 0.0, [1.0])
         assert (worst, best) == (0, 1)
-        assert [one.kind for one in algo._population.agents] == [agents[1].kind] * 2, "taken over with the weights"
-    assert 0 < results[0]["tokens"] < results[1]["tokens"]
-    last = results[-1]["population"]
-    assert "message_words" in last["agent_1"] and "message_words" not in results[0]["population"]["agent_0"]
+        assert [one.kind for one in again._population.agents] == [agents[1].kind] * 2, "taken over with the weights"
+    assert 0 < first["tokens"] < second["tokens"]
+    last = second["population"]
+    assert "message_words" in last["agent_1"] and "message_words" not in first["population"]["agent_0"]
     assert last["iterations"] == 1 and np.isfinite(last["fitness_best"])
-    assert [agent.runs for agent in agents] == [2, 2]
+    assert last["game_steps"] > first["population"]["game_steps"] and [agent.runs for agent in agents] == [2, 2]
     kept = load_policy(path)
     assert kept.manifest.algorithm == "VercoPBT"
     assert kept.communication.messages == kinds[agents[0].kind].get("messages", "student")
     assert {folder.name for folder in (Path(path) / "population").iterdir()} == {"agent_0", "agent_1"}
-    with running(type(algo).from_checkpoint(path)) as again:
-        assert again.train()["population"]["game_steps"] > last["game_steps"]
 
 
 @pytest.mark.usefixtures("small_ray")
 def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
     own = {"initial_size": 1, "runs_per_generation": 1, "run_batches": 1, "member_games": 1}
     with running(small(VercoCOLEConfig(), **own)) as algo:
-        results = [algo.train() for _ in range(2)]
+        assert algo.train()["population"]["members"] == 2
         path = algo.save_to_path(str(tmp_path / "end"))
-        members = [dict(one["policy"]["files"]) for one in algo._population.members]
-        assert results[-1]["population"]["members"] == len(members) >= 2
-        assert members[0] != members[1] and algo._population.payoffs.min() >= 0
-    assert {folder.name for folder in (Path(path) / "population").iterdir()} == {
-        f"member_{number}" for number in range(len(members))
-    }
+        one, other = (dict(member["policy"]["files"]) for member in algo._population.members)
+        assert one != other and algo._population.payoffs.min() >= 0
+    assert {folder.name for folder in (Path(path) / "population").iterdir()} == {"member_0", "member_1"}
     with running(type(algo).from_checkpoint(path)) as again:
         again.train()
         assert len(again.met) >= 1
@@ -199,36 +186,35 @@ def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
     ("change", "why"),
     [
         (lambda c: c.population(size=1), "`population_size` is 1"),
-        (lambda c: c.population(member_kinds=["a"]), "`member_kinds` is .* but must be a mapping"),
-        (lambda c: c.population(member_kinds={"a/b": {}}), "under a name of letters"),
-        (lambda c: c.population(member_kinds=dict.fromkeys("abcd", {})), "4 kinds but the population 3 members"),
-        (lambda c: c.population(member_kinds={"a": {"base_model": "smollm2"}}), "one base model with one tokenizer"),
-        (lambda c: c.population(member_kinds={"a": {"lora_r": 4}}), "'lora_r' but all members are adapters of one"),
+        (lambda c: c.population(member_kinds=["a"]), "`member_kinds` is .* mapping"),
+        (lambda c: c.population(member_kinds={"a/b": {}}), "`member_kinds.a/b` .*letters"),
+        (lambda c: c.population(member_kinds=dict.fromkeys("abcd", {})), "`member_kinds` has 4"),
+        (lambda c: c.population(member_kinds={"a": {"base_model": "smollm2"}}), "`member_kinds.a` .*'base_model'"),
         (lambda c: c.population(member_kinds={"a": {"message_checkpoint": OTHER_BASE}}), "`member_kinds.a.message_"),
         (lambda c: c.population(member_kinds={"a": {"messages": "menu"}}), "`member_kinds.a`, with which"),
         (lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}), "`member_kinds.a.messages`"),
         (lambda c: c.population(member_settings={"messages": "other_moments"}), "`member_settings.messages`"),
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}), "as_partner.word_noise`"),
-        (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "not a member's own"),
+        (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "`member_kinds.a.*'unstuck'"),
         (
             lambda c: c.population(member_kinds={"a": {"messages": "none", "as_partner": {"word_noise": 0.2}}}),
-            "`member_kinds.a.as_partner.word_noise` is 0.2 but members of this kind say nothing",
+            "`member_kinds.a.as_partner.word_noise` .*'none'",
         ),
         (lambda c: c.population(member_kinds={"a": {"as_partner": "noise"}}), "as_partner` is 'noise'"),
-        (lambda c: c.partners(pool=["scripted"]), "makes its partners itself"),
+        (lambda c: c.partners(pool=["scripted"]), "`pool`"),
         (lambda c: c.env_runners(num_env_runners=2), "`num_env_runners`"),
         (lambda c: c.multi_agent(policies="per_agent"), "'per_agent'"),
         (lambda c: c.planning(planner="scripted"), "`planner`"),
     ],
 )
-def test_populations_that_cannot_be_get_one_sentence(change, why):
+def test_populations_that_cannot_be_are_refused(change, why):
     with pytest.raises(UserError, match=why):
         change(fcp()).validate()
 
 
 @pytest.mark.parametrize("config", [VercoFCPConfig, VercoPBTConfig, VercoCOLEConfig])
 def test_members_of_all_methods_speak_for_themselves(config):
-    with pytest.raises(UserError, match="`messages` is 'other_moments' .* speaks for itself"):
+    with pytest.raises(UserError, match="`messages` is 'other_moments'"):
         small(config()).communication(messages="other_moments").validate()
 
 
@@ -243,7 +229,7 @@ def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
         small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()
 
 
-@pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts"), ("lora_layers", 1)])
+@pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts")])
 def test_members_of_another_base_or_shape_are_refused_before_the_training(grown, setting, value):
     with pytest.raises(UserError, match=f"population_from.*{setting}"):
         fcp(population_from=grown[0], member_kinds={}).language_model(**{setting: value}).validate()
@@ -277,7 +263,7 @@ def test_members_that_reach_beyond_this_program_are_taken_from_own_checkpoints_a
 
 
 def test_kinds_that_the_population_has_not_are_told(grown):
-    with pytest.raises(UserError, match="`member_kinds` has 'losy' .* Did you mean 'lossy'"):
+    with pytest.raises(UserError, match="`member_kinds` has 'losy'.* 'lossy'"):
         fcp(population_from=grown[0], member_kinds={"losy": {"as_partner": {"word_noise": 0.5}}}).validate()
 
 

@@ -51,13 +51,8 @@ class Echo(ParallelEnv):
         over = self.t >= self.length
         self.agents = [] if over else agents
         rewards, cuts = dict.fromkeys(agents, paid), dict.fromkeys(agents, over)
-        return (
-            dict.fromkeys(agents, self.bits[-1]),
-            rewards,
-            dict.fromkeys(agents, False),
-            cuts,
-            {a: {} for a in agents},
-        )
+        ends, infos = dict.fromkeys(agents, False), {agent: {} for agent in agents}
+        return dict.fromkeys(agents, self.bits[-1]), rewards, ends, cuts, infos
 
 
 def echo(kind=QMIXConfig, **settings):
@@ -67,9 +62,8 @@ def echo(kind=QMIXConfig, **settings):
         .environment("toys/echo", env_config={"length": 6})
         .env_runners(num_envs_per_env_runner=2)
         .policy_network(width=8)
-        .training(
-            **{"train_batch_size_per_learner": 4, "buffer_episodes": 20, "target_network_update_freq": 40, **settings}
-        )
+        .training(train_batch_size_per_learner=4, buffer_episodes=20, target_network_update_freq=40)
+        .training(**settings)
         .reporting(min_sample_timesteps_per_iteration=100)
         .debugging(seed=0)
     )
@@ -101,9 +95,8 @@ def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
     assert result.length_mean == 6 and result.returns == alone.returns
     assert not result.sampled, "the best action is taken, whatever was asked for"
     once = CrossPlaySettings(episodes=1)
-    assert (
-        not CrossPlay([path], None, once).play().sampled and CrossPlay([path], {"r": ["random"]}, once).play().sampled
-    )
+    sampled = [CrossPlay([path], partners, once).play().sampled for partners in (None, {"r": ["random"]})]
+    assert sampled == [False, True]
     if kind is not ROMAConfig:  # whose roles are drawn
         assert_acts_as(policy, module)
 
@@ -154,23 +147,6 @@ def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
         assert asked[-1] >= 0.8 * algo._game_steps() > 0
 
 
-def test_each_agent_of_a_team_makes_a_decision_per_step():
-    with running(echo()) as algo:
-        told = algo.train()["env_runners"]
-        assert sum(told["num_agent_steps_sampled_lifetime"].values()) == 2 * told["num_env_steps_sampled_lifetime"] > 0
-        again = algo.train()["env_runners"]
-        assert sum(again["num_agent_steps_sampled_lifetime"].values()) == 2 * again["num_env_steps_sampled_lifetime"]
-
-
-def test_the_statistics_of_romas_target_team_are_copied_with_it_alone():
-    with running(echo(ROMAConfig, target_network_update_freq=10**6)) as algo:
-        before = {name: values.clone() for name, values in learned(algo).target.named_buffers()}
-        algo.train()
-        assert any("running_mean" in name for name in before) and not learned(algo).target.training
-        for name, values in learned(algo).target.named_buffers():
-            torch.testing.assert_close(values, before[name], msg=name)
-
-
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
     with running(echo(store_buffer_in_checkpoints=stored)) as algo:
@@ -189,19 +165,25 @@ def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
             assert any(name.startswith("target.mixer") for name in first)
             assert all(torch.equal(value, second[name]) for name, value in first.items())
             assert again._game_steps() == algo._game_steps() >= 100
-            assert np.isfinite(float(again.train()["learners"]["default_policy"]["td_loss"]))
+            results = again.train()
+            assert np.isfinite(float(results["learners"]["default_policy"]["td_loss"]))
+            played = results["env_runners"]
+            decisions = sum(played["num_agent_steps_sampled_lifetime"].values())
+            assert decisions == 2 * played["num_env_steps_sampled_lifetime"], "each agent makes one per step"
 
 
-def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
+def test_runners_elsewhere_play_whole_episodes_of_their_own_with_masks_and_busy_agents():
     with running(
         QMIXConfig()
         .environment(register(), env_config={"busy": (1, 2), "length": 6})
-        .env_runners(num_env_runners=1, num_envs_per_env_runner=2)
+        .env_runners(num_env_runners=2, num_envs_per_env_runner=2)
         .policy_network(width=8)
         .training(train_batch_size_per_learner=4, epsilon=[(0, 1.0), (60, 0.0)])
         .reporting(min_sample_timesteps_per_iteration=60)
         .debugging(seed=0)
     ) as algo:
+        first, second = algo.env_runner_group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
+        assert abs(second - first) >= 2, "no game of one has the seed of another"
         assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
         episodes = list(algo.local_replay_buffer._episodes)
     for episode in episodes:
@@ -211,13 +193,6 @@ def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
         assert (episode["actions"][1::2, 1] == 0).all()
     game = JointGame(ColourTalk(busy=(1, 2), length=6))
     assert episodes[0]["seen"].shape[1:] == game.observation_space["seen"].shape
-
-
-def test_games_of_two_runners_have_different_seeds():
-    config = QMIXConfig().environment(register(), env_config={"length": 6}).policy_network(width=8).debugging(seed=0)
-    with running(config.env_runners(num_env_runners=2, num_envs_per_env_runner=3)) as algo:
-        first, second = algo.env_runner_group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
-        assert abs(second - first) >= 3
 
 
 def with_games(config):
@@ -235,15 +210,9 @@ def update(algo, batch):
 
 @pytest.mark.parametrize(
     ("kind", "optimizer"),
-    [
-        (QMIXConfig, "rmsprop"),
-        (QMIXConfig, "adam"),
-        (LDSAConfig, "rmsprop"),
-        (ROMAConfig, "rmsprop"),
-        (MASERConfig, "rmsprop"),
-    ],
+    [(QMIXConfig, "adam"), (LDSAConfig, "rmsprop"), (ROMAConfig, "rmsprop"), (MASERConfig, "rmsprop")],
 )
-def test_an_update_moves_the_weights_of_agents_and_mixer_and_none_of_the_target(kind, optimizer):
+def test_an_update_moves_the_weights_of_agents_and_mixer_and_nothing_of_the_target(kind, optimizer):
     algo, batch = with_games(echo(kind, optimizer_name=optimizer, target_network_update_freq=10**6))
     with running(algo):
         module = learned(algo)
@@ -253,7 +222,9 @@ def test_an_update_moves_the_weights_of_agents_and_mixer_and_none_of_the_target(
         # Not all biases: those before a batch normalisation and those of the distance network's end cancel out.
         assert not [name for name, one in weights.items() if torch.equal(one, before[f"team.{name}"])]
         assert sum(name.startswith("mixer.") for name in weights) == 7
-        assert all(torch.equal(weights, before[f"target.{name}"]) for name, weights in module.target.named_parameters())
+        target = module.target.state_dict()
+        assert all(torch.equal(values, before[f"target.{name}"]) for name, values in target.items())
+        assert not module.target.training and any("running_mean" in name for name in target) == (kind is ROMAConfig)
 
 
 def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
@@ -275,7 +246,7 @@ def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
             torch.testing.assert_close(clipped[name], gradient / 3, rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("episodes_per_update", [1, 3, 5])
+@pytest.mark.parametrize("episodes_per_update", [1, 3])
 def test_there_is_one_update_for_so_many_episodes(episodes_per_update, monkeypatch):
     # A batch of one episode, so that learning begins at once.
     with running(echo(episodes_per_update=episodes_per_update, train_batch_size_per_learner=1)) as algo:

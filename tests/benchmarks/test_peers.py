@@ -95,16 +95,16 @@ def test_other_numbers_are_refused(peers_folder):
     right = [[-1.0, -2.0], [-3.0, -4.0]]
     assert compare.require_same_scores("trl", right, [[-1.0, -2.0], [-3.0, -4.0005]]) == pytest.approx(5e-4)
     for wrong in ([[-1.0, -2.0], [-3.0, -4.002]], [[-1.0, -2.0], [-3.0, float("nan")]], [[-1.0, -2.0]]):
-        with pytest.raises(parties.PartyError, match="^trl is refused: its log-probabilities .* differ from ours"):
+        with pytest.raises(parties.PartyError, match="^trl is refused"):
             compare.require_same_scores("trl", right, wrong)
 
 
 def test_other_words_are_refused(peers_folder):
     compare, parties = _load("compare"), sys.modules["parties"]
     assert compare.require_same_words("transformers", ["i go left"], [" i go left and then right"]) == 1
-    with pytest.raises(parties.PartyError, match="only 0.50 of its messages"):
+    with pytest.raises(parties.PartyError, match="transformers .*0.50"):
         compare.require_same_words("transformers", ["i go left", "wait"], ["i go left", "go on"])
-    with pytest.raises(parties.PartyError, match="wrote 1 messages and we wrote 2"):
+    with pytest.raises(parties.PartyError, match="transformers .* 1 .* 2"):
         compare.require_same_words("transformers", ["a", "b"], ["a"])
 
 
@@ -112,7 +112,7 @@ def test_a_party_that_ends_is_told_with_its_last_words(peers_folder, tmp_path):
     parties = _load("parties")
     (tmp_path / "ends.py").write_text('raise SystemExit("there is no problem.json")')
     party = parties.Party("ours", str(tmp_path / "ends.py"), own_environment=False)
-    with pytest.raises(parties.PartyError, match="ours is skipped: its program ended with .*problem.json"):
+    with pytest.raises(parties.PartyError, match="ours is skipped: .*problem.json"):
         parties.Process(party, tmp_path, None, 1, tmp_path / "ours.log")
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 def settings(server: ChatServer, path, **more) -> dict:
-    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "cassette": str(path), **more}
+    return server.settings(cassette=str(path), **more)
 
 
 @pytest.fixture
@@ -63,16 +63,13 @@ def test_a_packed_session_plays_back_and_cannot_grow(tape):
 def test_the_file_tells_how_it_was_made(tape):
     header, *lines = [json.loads(line) for line in tape.read_text().splitlines()]
     assert header["cassette"] == 1 and header["model"] == "tiny" and header["note"] == "by the tests' server"
-    assert [(line["system"], line["prompt"], line["answer"]) for line in lines] == [
-        ("", "hi", "re: hi"),
-        ("s", "hi", "re: hi"),
-    ]
+    told = [(line["system"], line["prompt"], line["answer"]) for line in lines]
+    assert told == [("", "hi", "re: hi"), ("s", "hi", "re: hi")]
 
 
 def test_a_missing_question_is_one_clear_error(tape, no_network):
     player = Cassette(tape)
-    told = r"no answer to the question 'ho'; .* other settings .* `note` .* record it anew"
-    with pytest.raises(MissingAnswerError, match=told) as caught:
+    with pytest.raises(MissingAnswerError, match="'ho'.*settings") as caught:
         player.complete("ho")
     assert isinstance(caught.value, UserError) and player.recall("ho") is None
     with pytest.raises(MissingAnswerError, match=r"\.\.\. x{80}'"):
@@ -106,17 +103,10 @@ def test_two_recorders_share_a_cassette(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        "",
-        "\x00",
-        "{}\n",
-        "[1]\n",
-        '{"cassette": 2}\n',
-        '{"cassette": 1}\nhalf\n',
-        '{"cassette": 1}\n{"prompt": "a"}\n',
-        '{"cassette": 1, "with": ["broken.jsonl"]}\n',
-        '{"cassette": 1}\n{"system": "", "prompt": "a", "answer": 3}\n',
+        "", "{}\n", "[1]\n", '{"cassette": 2}\n', '{"cassette": 1}\nhalf\n', '{"cassette": 1}\n{"prompt": "a"}\n',
+        '{"cassette": 1, "with": ["broken.jsonl"]}\n', '{"cassette": 1}\n{"system": "", "prompt": "a", "answer": 3}\n',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_cassette_is_told(tmp_path, content):
     path = tmp_path / "broken.jsonl"
     path.write_text(content)
@@ -125,7 +115,7 @@ def test_what_is_no_cassette_is_told(tmp_path, content):
     assert str(caught.value).count("is no cassette") == 1
 
 
-@pytest.mark.parametrize("torn", ['{"model": "tiny", "sys', "{", '{"model": "tiny", "prompt": "\xc3'])
+@pytest.mark.parametrize("torn", ["{", '{"model": "tiny", "prompt": "\xc3'])
 def test_a_torn_last_line_loses_that_line_only(tape, torn):
     """As a process leaves it that was killed while it wrote."""
     with tape.open("ab") as file:
@@ -167,21 +157,14 @@ def test_a_cut_answer_is_recorded_as_such_and_asked_again_where_there_is_more_ro
 
 
 def test_settings_are_checked(tmp_path):
-    with pytest.raises(UserError, match="does not exist; give a chat `model`"):
-        open_chat({"cassette": str(tmp_path / "none.jsonl")})
-    with pytest.raises(UserError, match="give a chat `model`, or a `cassette`"):
-        open_chat({})
-    for extra in ({"model": "tiny"}, {"cassette": str(tmp_path / "none.jsonl")}, {}):
-        with pytest.raises(UserError, match="`modle` is no setting of the chat model; known are .*'model'"):
-            open_chat({**extra, "modle": 3})
-    with pytest.raises(UserError, match="`dtype` is no known key"):
-        open_chat({"model": "tiny", "dtype": "float32"})
-    for wrong in ("gpt-4o", ["gpt-4o"], None):
-        with pytest.raises(UserError, match="`chat` is"):
+    none = str(tmp_path / "none.jsonl")
+    for wrong, match in (
+        ({"cassette": none}, "does not exist"), ({"cassette": 5}, "`cassette` is"), ({"cassette": ""}, "`cassette` is"),
+        ({}, "`model`, or a `cassette`"), ({"modle": 3, "cassette": none}, "`modle` .*'model'"),
+        ("gpt-4o", "`chat` is"), ({"model": "tiny", "dtype": "float32"}, "`dtype`"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=match):
             open_chat(wrong)
-    for path in (5, "", ["a"]):
-        with pytest.raises(UserError, match="`cassette` is"):
-            open_chat({"cassette": path})
     assert isinstance(open_chat({"model": "tiny"}), ChatClient)
 
 

@@ -40,10 +40,12 @@ KEY = "sk-very-secret-0123456789"
 
 def test_an_answer_comes_with_its_cost():
     with ChatServer("hello") as server:
-        asked = client(server, price_per_million_input=10.0, price_per_million_output=100.0, max_tokens=7)
+        more = {"extra_body": {"reasoning_effort": "low", "seed": 3}, "max_tokens": 7}
+        asked = client(server, price_per_million_input=10.0, price_per_million_output=100.0, **more)
         assert asked.complete("hi", system="be brief") == "hello"
     sent = server.requests[0]
     assert sent["model"] == "tiny" and sent["max_tokens"] == 7 and sent["temperature"] == 0.0
+    assert sent["reasoning_effort"] == "low" and sent["seed"] == 3
     assert [m["role"] for m in sent["messages"]] == ["system", "user"]
     counters = asked.counters
     assert (counters.requests, counters.input_tokens, counters.output_tokens) == (1, 100, 20)
@@ -56,7 +58,7 @@ def test_retry_after_is_waited_for():
     assert server.times[1] - server.times[0] >= 0.4
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404])
+@pytest.mark.parametrize("status", [400, 401])
 def test_refused_requests_are_not_repeated_and_cost_nothing(status, tmp_path):
     with ChatServer(status) as server:
         asked = client(server, budget=1.0, cache_dir=tmp_path, **PRICES)
@@ -65,15 +67,17 @@ def test_refused_requests_are_not_repeated_and_cost_nothing(status, tmp_path):
     assert len(server.requests) == 1 and asked._ledger.spent == 0
 
 
+def with_message(message):
+    return json.dumps({"choices": [{"message": message}]}).encode()
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[1]", b'{"choices": []}', b'{"choices": "x"}', b"null", b"[" * 5000, b"\xff\xfe\x00"]
+    "body",
+    [b'{"choices": []}', b"null", b"[" * 5000, b"\xff\xfe\x00", *map(with_message, [{}, {"content": 5}, "hello"])],
 )
-def test_garbage_is_a_failure(body, tmp_path):
-    with ChatServer(body) as server:
-        asked = client(server, cache_dir=tmp_path)
-        with pytest.raises(ChatError):
-            asked.complete("hi")
-    assert asked.counters.failures == 1 and not list(tmp_path.rglob("answers/*"))
+def test_what_is_no_completion_is_asked_for_again(body):
+    with ChatServer(body, "hello") as server:
+        assert client(server).complete("hi") == "hello" and len(server.requests) == 2
 
 
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
@@ -96,15 +100,13 @@ THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
         ({"content": None, "tool_calls": [{"function": {"name": "plan", "arguments": '{"goal": 1}'}}]}, '{"goal": 1}'),
         ({"content": "", "tool_calls": [{"function": {"name": "plan", "arguments": {"goal": 1}}}]}, '{"goal": 1}'),
         ({"content": "hello", "tool_calls": [{"function": {"name": "plan", "arguments": "{}"}}]}, "hello"),
-        ({"content": None, "tool_calls": [{"function": {"arguments": "{}"}}] * 2}, ""),
         ({"content": None, "tool_calls": [{"function": 5}]}, ""),
         ({"content": None, "tool_calls": "plan"}, ""),
-        ({"content": [THOUGHT]}, ""),
         ({"content": []}, ""),
     ],
 )
 def test_an_answer_in_parts_is_read_without_its_thoughts(message, answer, caplog):
-    with ChatServer(json.dumps({"choices": [{"message": message}]}).encode()) as server:
+    with ChatServer(with_message(message)) as server:
         assert client(server).complete("hi") == answer and len(server.requests) == 1
     assert bool(caplog.records) == (answer == "" or bool(message.get("refusal")))
 
@@ -126,18 +128,10 @@ def test_what_stands_in_place_of_an_answer_is_named_once(choice, told, caplog):
     assert [record.getMessage().count(told) for record in caplog.records] == [1]
 
 
-@pytest.mark.parametrize(
-    "message", [{}, {"content": 5}, {"content": [5]}, {"content": True}, "hello", [{"content": "hi"}]]
-)
-def test_a_message_of_no_known_form_is_no_completion(message):
-    with ChatServer(json.dumps({"choices": [{"message": message}]}).encode(), "hello") as server:
-        assert client(server).complete("hi") == "hello" and len(server.requests) == 2
-
-
 def test_parts_that_hold_no_text_are_named_once_and_not_asked_again(caplog):
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
-    replies = ([{"message": {"content": parts}}] for parts in ([picture], [picture, "hello"], [picture, "ho"]))
-    with ChatServer(*(json.dumps({"choices": choices}).encode() for choices in replies)) as server:
+    replies = [with_message({"content": parts}) for parts in ([picture], [picture, "hello"], [picture, "ho"])]
+    with ChatServer(*replies) as server:
         asked = client(server)
         with pytest.raises(ChatError, match="'image_url'"):
             asked.complete("hi")
@@ -173,7 +167,7 @@ def test_the_second_time_is_free(tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"answer": 3}', '{"answer": "of another request"}', "\x00"])
+@pytest.mark.parametrize("content", ["{", "[]", '{"answer": "of another request"}'])
 def test_damaged_entries_are_asked_again(tmp_path, content):
     with ChatServer("hello") as server:
         client(server, cache_dir=tmp_path).complete("hi")
@@ -230,10 +224,9 @@ def test_a_copy_in_another_process_works():
 
 
 def test_a_missing_key_is_named(monkeypatch):
-    with pytest.raises(UserError, match="'NO_SUCH_KEY' but this environment variable is not set"):
-        ChatClient("gpt", api_key_env="NO_SUCH_KEY").complete("hi")
-    with pytest.raises(UserError, match="NO_SUCH_KEY"):
-        ChatClient("gpt", "https://example.org/v1", api_key_env="NO_SUCH_KEY").complete("hi")
+    for url in (None, "https://example.org/v1"):
+        with pytest.raises(UserError, match="`api_key_env` is 'NO_SUCH_KEY' .* not set"):
+            ChatClient("gpt", url, api_key_env="NO_SUCH_KEY").complete("hi")
     monkeypatch.setenv("ODD_KEY", "sk-1\n2")
     with pytest.raises(UserError, match="no key has") as caught:
         ChatClient("gpt", api_key_env="ODD_KEY").complete("hi")
@@ -241,26 +234,19 @@ def test_a_missing_key_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("name", "value"),
     [
-        {"model": ""},
-        {"timeout": float("nan")},
-        {"budget": 5.0},
-        {"max_tokens": {"plan": 0}},
-        {"max_tokens": {"plans": 100}},
-        {"extra_body": {"max_completion_tokens": 10**6}},
-        {"extra_body": {"n": 5}},
-        {"cache_dir": True},
-        {"max_concurrent": 65},
+        ("model", ""), ("timeout", float("nan")), ("budget", 5.0), ("max_tokens", {"plan": 0}),
+        ("max_tokens", {"plans": 100}), ("extra_body", {"max_completion_tokens": 10**6}), ("extra_body", {"n": 5}),
+        ("cache_dir", True), ("max_concurrent", 65),
     ],
-)
-def test_bad_settings(settings):
-    with pytest.raises(UserError, match=f"`{next(iter(settings))}"):
-        ChatClient(**{"model": "gpt", **settings})
+)  # fmt: skip
+def test_bad_settings(name, value):
+    with pytest.raises(UserError, match=f"`{name}"):
+        ChatClient(**{"model": "gpt", name: value})
 
 
 def test_the_package_is_imported_late():
-
     code = "import sys, rllib_llm_comm.chat.client; sys.exit('openai' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ}).returncode == 0
 
@@ -276,30 +262,16 @@ def base64_of(key: str) -> str:
 
 
 DISGUISES = {
-    "plain": str,
-    "capitals": str.upper,
-    "spaced": " ".join,
-    "reversed": lambda key: key[::-1],
-    "spaced and reversed": lambda key: " ".join(key[::-1]),
-    "lines": lambda key: "\n".join(key[start : start + 3] for start in range(0, len(key), 3)),
-    "dashes": "-".join,
-    "a part": lambda key: key[4:15],
-    "base64": base64_of,
-    "base64 in lines": lambda key: f"{base64_of(key)[:9]}\r\n{base64_of(key)[9:]}",
-    "base64 without padding": lambda key: base64_of(key).rstrip("="),
+    "plain": str, "capitals": str.upper, "spaced": " ".join, "reversed": lambda key: key[::-1],
+    "a part": lambda key: key[4:15], "base64": base64_of,
     "base64 for addresses": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
-    "user and key": lambda key: base64_of(f"user:{key}"),
-    "another user": lambda key: base64_of(f"ann:{key}"),
-    "a third": lambda key: base64_of(f"me:{key}"),
-    "base64 of the reversed": lambda key: base64_of(key[::-1]),
-    "base64 reversed": lambda key: base64_of(key)[::-1],
-    "hex": lambda key: key.encode().hex(),
-    "hex in capitals": lambda key: key.encode().hex(":").upper(),
-    "percent": lambda key: quote(key, safe=""),
-    "all percent": lambda key: "".join(f"%{ord(mark):02X}" for mark in key),
+    "user and key": lambda key: base64_of(f"user:{key}"), "another user": lambda key: base64_of(f"ann:{key}"),
+    "base64 of the reversed": lambda key: base64_of(key[::-1]), "base64 reversed": lambda key: base64_of(key)[::-1],
+    "hex": lambda key: key.encode().hex(), "hex in capitals": lambda key: key.encode().hex(":").upper(),
+    "percent": lambda key: quote(key, safe=""), "all percent": lambda key: "".join(f"%{ord(mark):02X}" for mark in key),
     "wide": lambda key: "".join(chr(ord(mark) + 0xFEE0) for mark in key),
     "marks between": lambda key: "\u0301".join(key),
-}
+}  # fmt: skip
 LETTERS = "".join(map(chr, range(33, 127)))
 
 
@@ -348,7 +320,7 @@ def test_words_without_the_key_are_shown(key):
     assert shown(words, key) == words
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("status", [302, 307])
 def test_requests_are_not_sent_on_to_elsewhere(status):
     with ChatServer("from elsewhere") as elsewhere:
         reply = (status, {"location": f"{elsewhere.url}/chat/completions"})
@@ -416,12 +388,6 @@ def test_a_temperature_that_is_not_taken_is_left_out():
     with Picky("temperature", words, "hello") as server:
         assert client(server).complete("hi") == "hello"
     assert [("temperature" in body) for body in server.requests] == [True, False]
-
-
-def test_further_parameters_go_into_each_request():
-    with ChatServer("hello") as server:
-        client(server, extra_body={"reasoning_effort": "low", "seed": 3}).complete("hi")
-    assert server.requests[0]["reasoning_effort"] == "low" and server.requests[0]["seed"] == 3
 
 
 def test_a_form_is_sent_as_a_strict_schema():
@@ -505,18 +471,10 @@ def test_thoughts_without_an_answer_are_cut_off():
 
 
 TROUBLES = {
-    "late": 1.0,
-    "too slow": 408,
-    "too many": 429,
-    "too many for a moment": (429, {"retry-after": "0"}),
-    "broken": 500,
-    "not there": 503,
-    "half a body": Half(completion("hello")),
-    "half a document": completion("hello")[:-30],
-    "a page": b"<html>busy</html>",
-    "nothing": b"",
-    "hangs up": None,
-}
+    "late": 1.0, "too slow": 408, "too many": 429, "too many for a moment": (429, {"retry-after": "0"}), "broken": 500,
+    "not there": 503, "half a body": Half(completion("hello")), "half a document": completion("hello")[:-30],
+    "a page": b"<html>busy</html>", "nothing": b"", "hangs up": None,
+}  # fmt: skip
 
 
 PRICES = {"price_per_million_input": 1e4, "price_per_million_output": 1e4, "max_tokens": 30}
@@ -526,30 +484,20 @@ COSTS = {**dict.fromkeys(TROUBLES, MOST), **dict.fromkeys(("too many", "too many
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_what_passes_is_survived_and_kept(name, tmp_path):
+def test_what_passes_is_survived_and_kept_and_what_lasts_is_one_error_and_stays_booked(name, tmp_path):
     trouble = TROUBLES[name]
     with ChatServer(trouble, trouble, "hello", trouble) as server:
-        asked = client(server, timeout=0.3, cache_dir=tmp_path, **PRICES)
-        assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello"
-        assert len(server.requests) == 3
-    assert asked.counters.cost == pytest.approx(1.2 + 2 * COSTS[name]) and asked.counters.retries == 2
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=2, **PRICES)
+        assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello" and len(server.requests) == 3
+        assert asked.counters.cost == pytest.approx(1.2 + 2 * COSTS[name]) and asked.counters.retries == 2
+        with pytest.raises(ChatError, match="after 3 requests"):
+            asked.complete("ho")
+        assert len(server.requests) == 6 and asked.recall("ho") is None
+    assert asked.counters.failures == 1
+    assert asked.counters.cost == pytest.approx(1.2 + 5 * COSTS[name]) == asked._ledger.spent
 
 
-@pytest.mark.parametrize("name", TROUBLES)
-def test_what_lasts_is_one_error_and_stays_booked(name, tmp_path):
-    with ChatServer(TROUBLES[name]) as server:
-        asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=1, **PRICES)
-        with pytest.raises(ChatError, match="after 2 requests"):
-            asked.complete("hi")
-        assert len(server.requests) == 2
-    assert asked.counters.failures == 1 and asked.recall("hi") is None
-    assert asked.counters.cost == pytest.approx(2 * COSTS[name]) == asked._ledger.spent
-
-
-BROKEN = [1.0, Half(completion("hello")), completion("y" * 2_000_000), b"<html>", None]
-
-
-@pytest.mark.parametrize("trouble", BROKEN, ids=["late", "half a body", "too large", "a page", "hangs up"])
+@pytest.mark.parametrize("trouble", [completion("y" * 2_000_000), None], ids=["too large", "hangs up"])
 def test_the_budget_bounds_what_a_broken_server_is_paid(trouble, tmp_path):
     """Each request may be paid for, so 12 are not sent where 4 spend the budget."""
     with ChatServer(trouble) as server:
@@ -572,7 +520,7 @@ def test_a_server_that_was_never_reached_costs_nothing(tmp_path):
     assert asked._ledger.spent == 0
 
 
-@pytest.mark.parametrize(("trouble", "questions"), [(500, 3), (None, 3), (b"<html>", 3), (401, 1), (404, 1)])
+@pytest.mark.parametrize(("trouble", "questions"), [(None, 3), (401, 1), (404, 1)])
 def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
     with ChatServer(trouble) as server:
         asked = client(server, timeout=0.3, max_retries=1)
@@ -585,13 +533,8 @@ def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
         with pytest.raises(ChatDownError):
             asked.complete("hi")
         assert len(server.requests) == sent == (1 if questions == 1 else 6)
-        later = SimpleNamespace(
-            monotonic=lambda: time.monotonic() + chat_client.PAUSE + 1,
-            perf_counter=time.perf_counter,
-            time=time.time,
-            sleep=time.sleep,
-        )
-        monkeypatch.setattr(chat_client, "time", later)
+        later = {"monotonic": lambda: time.monotonic() + chat_client.PAUSE + 1}
+        monkeypatch.setattr(chat_client, "time", SimpleNamespace(**{**vars(time), **later}))
         server.replies = ["hello"]
         assert asked.complete("hi") == "hello" and asked.complete("ho") == "hello"
 
@@ -620,6 +563,7 @@ def test_refusals_of_single_questions_do_not_stop_the_others():
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
+BODY = HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
 
 
 @contextlib.contextmanager
@@ -648,15 +592,11 @@ def trickling(begin, drop):
         listening.close()
 
 
-@pytest.mark.parametrize(
-    ("begin", "drop"),
-    [(HEAD, b"X-More: b\r\n"), (HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n", b" ")],
-    ids=["headers", "body"],
-)
+@pytest.mark.parametrize(("begin", "drop"), [(HEAD, b"X-More: b\r\n"), (BODY, b" ")], ids=["headers", "body"])
 def test_the_time_out_holds(begin, drop, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     with trickling(begin, drop) as url:
-        client = ChatClient("m", url, timeout=1.0, max_retries=0)
+        client = ChatClient("m", url, timeout=0.5, max_retries=0)
         before = time.monotonic()
         with pytest.raises(ChatError, match="time-out"):
             client.complete("hi")
@@ -664,8 +604,7 @@ def test_the_time_out_holds(begin, drop, monkeypatch):
 
 
 def test_a_message_server_that_trickles_counts_as_lost():
-    begin = HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
-    with trickling(begin, b" ") as url:
+    with trickling(BODY, b" ") as url:
         begun = time.monotonic()
         with pytest.raises(UserError, match="`message_server` at"):
             MessageServer(url, timeout=0.5, max_retries=0).write(["abc"])

@@ -16,13 +16,12 @@ from rllib_llm_comm.chat.answers import (
     UnusableError,
     ask_batch,
     ask_for,
-    batch_prompt,
     parse_batch,
     read_answer,
     read_yes_no,
     single_prompt,
 )
-from rllib_llm_comm.chat.chat_model import ChatError, count_scope
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -40,11 +39,8 @@ ONE_SHORT = json.dumps({"goal": "a soup", "subgoals": ["fetch"]})
 @pytest.mark.parametrize(
     "reply",
     [
-        json.dumps(GOOD),
         f"```json\n{json.dumps(GOOD, indent=2)}\n```",
-        f"Sure! {json.dumps(GOOD)} I hope {{this}} helps.",
-        f'<think>maybe {{"goal": "x"}}</think>{json.dumps(GOOD)}',
-        f"The schema was {{}} and so {ONE_SHORT} or rather {json.dumps(GOOD)}",
+        f"The schema was {{}} and so {ONE_SHORT} or rather {json.dumps(GOOD)}. I hope {{this}} helps.",
     ],
 )
 def test_objects_are_found_in_whatever_stands_around(reply):
@@ -59,16 +55,12 @@ def test_what_does_not_fit_is_repaired_once_and_told_why():
         assert ask_for(client(server), "Plan!", Plan, system="You plan.").model_dump() == GOOD
         first, second = server.requests
     told = second["messages"][-1]["content"]
-    assert (
-        told.startswith(first["messages"][-1]["content"]) and ONE_SHORT in told and "subgoals: List should have" in told
-    )
+    assert told.startswith(first["messages"][-1]["content"])
+    assert ONE_SHORT in told and "subgoals: List should have" in told
     assert second["messages"][0] == {"role": "system", "content": "You plan."}
 
 
-@pytest.mark.parametrize(
-    ("reply", "why"),
-    [("no", "no JSON object"), ("[1, 2]", "no JSON object"), ('{"goal": ""}', "goal: String"), ("{" * 9000, "no JSON")],
-)
+@pytest.mark.parametrize(("reply", "why"), [('{"goal": ""}', "goal: String"), ("{" * 9000, "no JSON")])
 def test_after_two_tries_there_is_one_error(reply, why):
     with ChatServer(reply) as server:
         with pytest.raises(AnswerError, match="no usable Plan in two tries") as caught:
@@ -88,17 +80,6 @@ def test_the_games_own_check_counts_and_speaks():
         assert "- nobody can fly here; choose another subgoal." in server.requests[1]["messages"][-1]["content"]
     with ChatServer(wrong) as server, pytest.raises(AnswerError, match="nobody can fly"):
         ask_for(client(server), "Plan!", Plan, check=check)
-
-
-def test_the_repaired_answer_is_free_the_second_time(tmp_path):
-    with ChatServer(ONE_SHORT, json.dumps(GOOD)) as server:
-        asked = client(server, cache_dir=tmp_path)
-        with count_scope() as first:
-            ask_for(asked, "Plan!", Plan)
-        with count_scope() as second:
-            assert ask_for(asked, "Plan!", Plan).model_dump() == GOOD
-        assert len(server.requests) == 2
-    assert (first.requests, first.cached, second.requests, second.cached) == (2, 0, 0, 2)
 
 
 @given(st.text())
@@ -161,12 +142,8 @@ def test_equal_questions_are_asked_once():
         "no numbers at all",
         "[1] one [2] two [3] three",  # not on lines of their own: only one mark
         "[2] two\n[1] one\n[3] three",
-        "[1] one\n[1] two\n[3] three",
-        "[1] one\n[3] three",
         "[1] one\n[2] two\n[3] three\n[4] four",
         "[1] one\n[2]\n[3] three",
-        "[0] one\n[1] two\n[2] three",
-        "",
     ],
 )
 def test_any_mismatch_is_asked_one_by_one(reply):
@@ -195,7 +172,6 @@ def test_nothing_is_paid_twice_in_whatever_company(tmp_path):
 def test_answers_before_a_failure_are_kept(tmp_path):
     with ChatServer(obedient, 400) as server:
         asked = client(server, cache_dir=tmp_path)
-        server.replies = [obedient, 400]
         with pytest.raises(ChatError, match="HTTP 400"):
             ask_batch(asked, ["a", "b", "c", "d"], size=2)
         server.replies = [obedient]
@@ -230,12 +206,6 @@ def test_any_reply_is_survived(reply, count):
     assert len(parse_batch(reply, count)) <= count
 
 
-def test_prompt_tells_the_form_and_keeps_braces():
-    prompt = batch_prompt(["what is {count}?", "b"], "{manual}")
-    assert prompt.startswith("{manual}\n\n") and "Question 1: what is {count}?" in prompt and "[1] to [2]" in prompt
-
-
-@pytest.mark.parametrize("size", [0, 1.5, True])
-def test_bad_sizes_get_one_sentence(size):
+def test_a_bad_size_is_told():
     with ChatServer("x") as server, pytest.raises(UserError, match="`size`"):
-        ask_batch(client(server), ["a"], size=size)
+        ask_batch(client(server), ["a"], size=0)

@@ -55,27 +55,20 @@ def test_lasting_troubles_are_told(trouble, told):
     with CompletionServer(words, trouble) as server, pytest.raises(UserError, match=told) as caught:
         MessageServer(server.url, max_retries=0).write(["abc"])
     assert "`message_server`" in str(caught.value) and server.url in str(caught.value)
-
-
-def test_a_dead_server_is_told():
-    with CompletionServer(words) as server:
-        url = server.url
-    with pytest.raises(UserError, match="did not answer"):
-        MessageServer(url, max_retries=0, timeout=2).write(["abc"])
+    with pytest.raises(UserError, match="did not answer"):  # it is down now
+        MessageServer(server.url, max_retries=0, timeout=2).write(["abc"])
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "name"),
     [
-        ({"url": "http://x", "base_url": "http://x"}, "message_server.*`url` is no known key"),
-        ({"model": "m"}, "message_server.*`base_url` is missing"),
-        ({"base_url": "ftp://x"}, "http://"),
-        ({"base_url": "http://127.0.0.1", "max_retries": True}, "message_server.*max_retries"),
-        ({"base_url": "http://127.0.0.1", "adapter_folder": __file__}, "message_server.*adapter_folder"),
+        ({"url": "http://x", "base_url": "http://x"}, "url"), ({"model": "m"}, "base_url"),
+        ({"base_url": "ftp://x"}, "base_url"), ({"base_url": "http://127.0.0.1", "max_retries": True}, "max_retries"),
+        ({"base_url": "http://127.0.0.1", "adapter_folder": __file__}, "adapter_folder"),
     ],
-)
-def test_wrong_settings_are_told(settings, told):
-    with pytest.raises(UserError, match=told):
+)  # fmt: skip
+def test_wrong_settings_are_told(settings, name):
+    with pytest.raises(UserError, match=rf"`(message_server\.)?{name}`"):
         CommunicationSettings(message_server=settings)
 
 
@@ -93,8 +86,7 @@ class OddServer(LocalServer):
 @pytest.mark.parametrize(
     "body",
     [
-        b"<html>", b'{"choices": [{"ind', b"[]", b"3", b'{"choices": "abc"}', b'{"choices": [1]}', b"[" * 10**5,
-        b'{"choices": [{"index": [1], "text": "x"}]}', b'{"choices": [{"index": "a", "text": "x"}]}',
+        b"<html>", b"[]", b"[" * 10**5, b'{"choices": [{"index": "a", "text": "x"}]}',
         b'{"choices": [{"index": 0, "text": "' + b"a" * (1 << 20) + b'"}]}',
     ],
 )  # fmt: skip

@@ -38,9 +38,7 @@ def client(url: str, **settings) -> ChatClient:
     ("name", "value", "remedy"),
     [
         ("ALL_PROXY", "socks5://ann:p4ss@127.0.0.1:1080", "pip install socksio"),
-        ("all_proxy", "socks5h://127.0.0.1:1080", "pip install socksio"),
         ("ALL_PROXY", "socks://ann:p4ss@127.0.0.1:1080", "begins with one of http://, https://, socks5://"),
-        ("HTTPS_PROXY", "ftp://ann:p4ss@127.0.0.1:1080", "begins with one of"),
         ("HTTP_PROXY", "http://ann:p4ss@host:port", "must be an address"),
         ("http_proxy", "ann:p4ss@host:port", "must be an address"),
         ("SSL_CERT_FILE", "/nowhere.pem", "No such file"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +24,18 @@ def table_rows(trial: Path) -> list[str]:
     lines = (trial / "progress.csv").read_text().splitlines()
     place = lines[0].split(",").index("training_iteration")
     return [line.split(",")[place] for line in lines[1:] if "," in line]
+
+
+def shown(said: str) -> list[int]:
+    """The iterations in the table that a training prints."""
+    return [int(line.split()[0]) for line in said.splitlines() if line[:7].strip().isdigit()]
+
+
+def wait_for_iteration(running: Any, number: int) -> None:
+    """Reads what a training says until it shows an iteration, or ends."""
+    for line in running.stdout:
+        if line.split()[:1] == [str(number)]:
+            return
 
 
 @contextmanager

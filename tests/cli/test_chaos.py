@@ -16,7 +16,16 @@ from chat_process import ChatProcess
 from tests.cli import small_pipeline
 from tests.cli.chaos_table import stages_of
 from tests.cli.command import rllib, start_rllib, succeeds
-from tests.cli.faults import disk, half_written, kill, remount, require_finished, wait_until
+from tests.cli.faults import (
+    disk,
+    half_written,
+    kill,
+    remount,
+    require_finished,
+    shown,
+    wait_for_iteration,
+    wait_until,
+)  # fmt: skip
 from tests.cli.small_pipeline import NAME, TRAINED, undo
 from tests.cli.test_study import SMOKE
 
@@ -55,9 +64,7 @@ def status(stage: Path) -> str:
 def kill_in(running: subprocess.Popen[str], stage: str, folder: Path, server: ChatProcess, asked: int) -> None:
     """Kills the command in the middle of a stage."""
     if stage in TRAINED:
-        for line in running.stdout:
-            if line.split()[:1] == ["3"]:  # checkpoints are of even iterations
-                break
+        wait_for_iteration(running, 3)  # checkpoints are of even iterations
     elif stage in ("labels", "chat_play"):
         wait_until(lambda: len(server.questions) >= asked + 4 or running.poll() is not None)
     else:
@@ -76,8 +83,7 @@ def test_a_killed_command(stage, before, server):
     sent = server.questions[asked:]
     assert len(sent) - len(set(sent)) <= 1  # the request that was under way
     if stage in TRAINED:
-        shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
-        assert shown[0] == "3", done.stdout
+        assert shown(done.stdout)[0] == 3, done.stdout
 
 
 def test_a_killed_study(tmp_path):

@@ -10,18 +10,14 @@ import psutil
 import pytest
 
 from tests.cli.command import start_rllib, succeeds
-from tests.cli.faults import actor, below, require_finished, require_gone, rows
+from tests.cli.faults import actor, below, require_finished, require_gone, rows, shown, wait_for_iteration
 
 pytestmark = pytest.mark.slow
 ITERATIONS = {"PBT": 6, "COLE": 6, "FCP": 8}
 SMALL = {
-    "env_config": {"layout": "cramped_room", "horizon": 20},
-    "hiddens": [8],
-    "num_envs_per_env_runner": 4,
-    "train_batch_size_per_learner": 400,
-    "minibatch_size": 100,
-    "num_epochs": 1,
-}
+    "env_config": {"layout": "cramped_room", "horizon": 20}, "hiddens": [8], "num_envs_per_env_runner": 4,
+    "train_batch_size_per_learner": 400, "minibatch_size": 100, "num_epochs": 1,
+}  # fmt: skip
 OWN = {
     "PBT": {"size": 3, "run_batches": 2, "selection_games": 2, "members_at_once": 1},
     "COLE": {"initial_size": 1, "run_batches": 3, "runs_per_generation": 2, "member_games": 1},
@@ -32,17 +28,11 @@ COMMAND = ["train", "file", "small.json", "--ray-num-cpus", "4"]
 
 def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """Starts the training and waits until three iterations are done; the checkpoint of the second is in the middle."""
-    stage = {
-        "run": name,
-        "env": "rllib_llm_comm/overcooked_ai-v0",
-        "stop": {"training_iteration": ITERATIONS[name]},
-        "config": {**SMALL, **OWN[name]},
-    }
+    stop = {"training_iteration": ITERATIONS[name]}
+    stage = {"run": name, "env": "rllib_llm_comm/overcooked_ai-v0", "stop": stop, "config": {**SMALL, **OWN[name]}}
     (folder / "small.json").write_text(json.dumps({"population": stage}))
     running = start_rllib(*COMMAND, cwd=folder)
-    for line in running.stdout:
-        if line.split()[:1] == ["3"]:
-            break
+    wait_for_iteration(running, 3)
     return running, below(running)
 
 
@@ -54,8 +44,7 @@ def test_a_killed_trial_goes_on_in_the_middle_of_a_generation(name, tmp_path):
     require_gone(started)
     assert running.returncode == 1 and "Traceback" not in said and "bug" not in said, said
     done = succeeds(*COMMAND, cwd=tmp_path, timeout=480)
-    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
-    assert int(shown[0]) >= 3, done.stdout
+    assert shown(done.stdout)[0] >= 3, done.stdout
     require_finished(tmp_path / "results")
     trial = tmp_path / "results/small/population/trial_0"
     iterations = ITERATIONS[name]

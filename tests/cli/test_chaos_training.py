@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.chaos_table import stages_of
 from tests.cli.command import start_rllib, succeeds
-from tests.cli.faults import actor, below, require_finished, require_gone, rows, wait_until
+from tests.cli.faults import actor, below, require_finished, require_gone, rows, shown, wait_for_iteration, wait_until
 from tests.cli.small_pipeline import ENV, KITCHEN, TINY
 from tests.cli.test_resume import write as write_sweep
 
@@ -39,9 +39,7 @@ def start(folder: Path, stage: str, **config: Any) -> tuple[list[str], subproces
     (folder / "small.json").write_text(json.dumps(file_of(stage, **config)))
     command = ["train", "file", "small.json", "--ray-num-cpus", "6"]
     running = start_rllib(*command, cwd=folder)
-    for line in running.stdout:
-        if line.split()[:1] == ["3"]:
-            break
+    wait_for_iteration(running, 3)
     return command, running
 
 
@@ -61,8 +59,7 @@ def fails(running: subprocess.Popen[str], killed: psutil.Process, started: list[
 
 def goes_on(command: list[str], folder: Path, stage: str) -> None:
     done = succeeds(*command, cwd=folder)
-    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
-    assert int(shown[0]) >= 3, done.stdout  # the checkpoint of iteration 2 was not lost
+    assert shown(done.stdout)[0] >= 3, done.stdout  # the checkpoint of iteration 2 was not lost
     require_finished(folder / "results")
     assert rows(folder / f"results/small/{stage}/trial_0") == list(range(1, ITERATIONS + 1))
 

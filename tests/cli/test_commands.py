@@ -22,25 +22,24 @@ KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 def test_one_sentence_and_exit_code(tmp_path):
     spec = {"a": {"run": "Verco", "env": KITCHEN, "config": {"env_config": {"layout": "ful"}}}}
     (tmp_path / "file.json").write_text(json.dumps(spec))
-    sentence = "Error: In `a.config.env_config`: `layout` is 'ful' but must be one of 'full', 'oneplate', 'tomato'. "
     done = rllib("train", "file", "file.json", cwd=tmp_path)
-    assert (done.returncode, done.stderr, done.stdout) == (1, sentence + "Did you mean 'full'?\n", "")
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("Error: In `a.config.env_config`: `layout` is 'ful'")
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "file", "nothing.yaml"], "There is no file 'nothing.yaml'"),
+        (["train", "file", "nothing.yaml"], "no file 'nothing.yaml'"),
         (["train", "--env", "CartPole-v1"], "`--run` is missing"),
-        (["evaluate", "nowhere"], "There is no checkpoint at 'nowhere'; give a checkpoint"),
+        (["evaluate", "nowhere"], "no checkpoint at 'nowhere'"),
         (["check", "env", "x-v0", "--import", "not_a_module"], "`--import` module 'not_a_module'"),
         (["check", "golden", "nothing.jsonl"], "nothing.jsonl"),
-        (["example", "get", "vercoo"], "Did you mean 'verco'?"),
-        (
-            ["example", "get", "verco", "--out", "/proc/here/a b"],
-            "`--out`: nothing can be copied to '/proc/here/a b': ",
-        ),
+        (["example", "get", "vercoo"], "mean 'verco'"),
+        (["example", "get", "verco", "--out", "/proc/here/a b"], "`--out`: nothing can be copied to '/proc/here/a b'"),
+        (["example", "run", "verco", "--stage", "verko"], "mean 'verco'"),
+        (["list", "planer"], "mean 'planners'"),
     ],
 )
 def test_wrong_arguments(tmp_path, arguments, words):
@@ -50,8 +49,9 @@ def test_wrong_arguments(tmp_path, arguments, words):
 
 
 def test_unknown_option_is_a_usage_error(tmp_path):
-    done = rllib("train", "--episodes", "3", cwd=tmp_path)
-    assert done.returncode == 2 and "--episodes" in done.stderr
+    for command in (["train"], ["example", "run", "verco"]):
+        done = rllib(*command, "--nonsense", cwd=tmp_path)
+        assert done.returncode == 2 and "--nonsense" in done.stderr
 
 
 def test_version_and_help(tmp_path):
@@ -115,15 +115,6 @@ def test_examples(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [(["verco", "--stage", "verko"], 1, "Did you mean 'verco'?"), (["verco", "--nonsense"], 2, "--nonsense")],
-)
-def test_options_reach_the_example(tmp_path, arguments, code, words):
-    done = rllib("example", "run", *arguments, cwd=tmp_path)
-    assert done.returncode == code and words in done.stderr
-
-
-@pytest.mark.parametrize(
     ("module", "heavy"),
     [
         ("rllib_llm_comm.cli.main", {"ray", "torch", "numpy", "gymnasium", "pandas", "matplotlib"}),
@@ -150,8 +141,6 @@ def test_list_shows_what_settings_can_name(tmp_path):
     for name in ("Verco", "VercoPBT", "ROMA", "collect_labels", "play_planners", *games, "people", "trained", "DQN"):
         assert name in everything
     assert "settings: `" not in everything and "`run: " not in everything
-    done = rllib("list", "planer", cwd=tmp_path)
-    assert done.returncode == 1 and "Did you mean 'planners'?" in done.stderr
 
 
 FAILING = """

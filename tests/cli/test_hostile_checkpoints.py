@@ -179,7 +179,7 @@ def test_planners_of_this_program_need_no_trust(planner, place):
 
 def test_models_from_elsewhere_are_withheld_and_folders_only_read(place, tmp_path):
     change(place[COOKS], "model_config", base_model="somebody/model")
-    with pytest.raises(UserError, match='recorded `base_model` "somebody/model".*`--base-model`'):
+    with pytest.raises(UserError, match='recorded `base_model` "somebody/model"'):
         load_policy(place[COOKS])
     code = tmp_path / "with_code"
     code.mkdir()
@@ -226,10 +226,9 @@ def test_a_name_with_a_module_is_not_imported(place, tmp_path, monkeypatch):
         ("model_config", {"max_candidate_tokens": 10**9}, "`max_candidate_tokens`"),
         ("model_config", {"prefix_cache_mb": 10**12}, "`prefix_cache_mb`"),
         ("model_config", {"trunk_cache_mb": 10**12}, "`trunk_cache_mb`"),
-        ("model_config", {"lora_layers": 10**12}, "`lora_layers`"),
         ("model_config", {"micro_batch_tokens": 0}, "`micro_batch_tokens`"),
         ("model_config", {"lora_layers": 10**4}, "`lora_layers` is 10000 but `base_model`"),
-        ("model_config", {"lora_layers": 1}, "and `lora_layers` 1; use the settings it was trained with"),
+        ("model_config", {"lora_layers": 1}, "and `lora_layers` 1"),
         ("model_config", {"temperature": float("inf")}, "`model_config.temperature`"),
         ("model_config", {"init_seed": 2**70}, "`model_config.init_seed`"),
         ("communication", {"max_message_words": 10**8}, "`max_message_words`"),
@@ -270,9 +269,8 @@ def test_a_base_model_that_can_be_no_folder_is_withheld(model, place):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-@pytest.mark.parametrize("name", ["policy/critic.safetensors", "stage.json"])
-def test_nobody_waits_for_a_pipe_in_place_of_a_file(name, place):
-    path = place[COOKS] / name
+def test_nobody_waits_for_a_pipe_in_place_of_weights(place):
+    path = place[COOKS] / "policy/critic.safetensors"
     path.unlink(missing_ok=True)
     os.mkfifo(path)
     code = "from rllib_llm_comm.cli.main import app; app()"

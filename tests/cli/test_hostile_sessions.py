@@ -15,24 +15,25 @@ from rllib_llm_comm.baselines.numeric.behavior_cloning import read_demonstration
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import SESSION, read_session
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.replay import replay_session
 
 CARD = {"text": "", "subgoal": "", "reward": 0, "events": [], "busy": False}
 SUBGOALS = "rllib_llm_comm/overcooked_ai_subgoals-v0"
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+MINIRTS = "rllib_llm_comm/minirts-v0"
 
 
 def write(folder, env, *, agents=("alice", "bob"), cards=None, actions=None, **settings):
     """A session of one moment, as somebody could write it."""
     folder.mkdir(exist_ok=True)
     head = {"kind": "session", "format": 1, "env": env, "env_config": settings, "agents": list(agents)}
+    moment = {"agents": cards or dict.fromkeys(agents, CARD), "actions": actions or dict.fromkeys(agents, 0)}
     lines = [
         {**head, "holders": {}, "started": ""},
         {"kind": "episode", "episode": 1, "seed": 0},
-        {
-            "kind": "moment", "episode": 1, "game_step": 0, "people": {},
-            "agents": cards or {agent: CARD for agent in agents}, "actions": actions or dict.fromkeys(agents, 0),
-        },
-    ]  # fmt: skip
+        {"kind": "moment", "episode": 1, "game_step": 0, "people": {}, **moment},
+    ]
     (folder / SESSION).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -40,11 +41,11 @@ def write(folder, env, *, agents=("alice", "bob"), cards=None, actions=None, **s
 @pytest.mark.parametrize(
     ("env", "settings"),
     [
-        ("rllib_llm_comm/minirts-v0", {"executor": "trained:hf:someone/officer"}),
-        ("rllib_llm_comm/minirts-v0", {"executor": "switch:zoo:red_officer:hf:someone/officer"}),
+        (MINIRTS, {"executor": "trained:hf:someone/officer"}),
+        (MINIRTS, {"executor": "switch:zoo:red_officer:hf:someone/officer"}),
         (SUBGOALS, {"subgoal_file": "/dev/zero"}),
         (SUBGOALS, {"layout": "/dev/zero.layout"}),
-        ("rllib_llm_comm/overcooked_text-v0", {"max_game_steps": 10**9}),
+        (KITCHEN, {"max_game_steps": 10**9}),
     ],
 )
 @pytest.mark.timeout(60)
@@ -67,7 +68,7 @@ def test_trusted_settings_are_used(tmp_path):
 
 
 def test_what_comes_with_the_package_is_no_secret(tmp_path):
-    folder = write(tmp_path / "session", "rllib_llm_comm/minirts-v0", executor="trained:zoo:red_officer")
+    folder = write(tmp_path / "session", MINIRTS, executor="trained:zoo:red_officer")
     with pytest.raises(UserError, match="does not come out as it was recorded"):
         replay_session(folder, tmp_path / "page.html")
 
@@ -76,8 +77,8 @@ def test_what_comes_with_the_package_is_no_secret(tmp_path):
     ("env", "settings", "told"),
     [
         ("nobody_knows:Env-v0", {}, "registry"),
-        ("rllib_llm_comm/overcooked_text-v0", {"view_radius": 10**400}, "env_config.view_radius"),
-        ("rllib_llm_comm/overcooked_text-v0", {"nonsense": [1]}, "nonsense"),
+        (KITCHEN, {"view_radius": 10**400}, "env_config.view_radius"),
+        (KITCHEN, {"nonsense": [1]}, "nonsense"),
     ],
 )
 def test_settings_that_fit_no_game_are_told(env, settings, told, tmp_path):
@@ -94,15 +95,11 @@ def test_clones_of_sessions_are_asked_as_well(tmp_path):
 
 
 def test_actions_that_do_not_exist_are_told(tmp_path):
-    from rllib_llm_comm.envs.games import make_env
-
-    env = make_env("rllib_llm_comm/overcooked_text-v0")
+    env = make_env(KITCHEN)
     observations, _ = env.reset(seed=0)
     cards = {agent: {**CARD, "text": seen["text"]} for agent, seen in observations.items()}
-    folder = write(
-        tmp_path / "session", "rllib_llm_comm/overcooked_text-v0", agents=env.possible_agents, cards=cards,
-        actions=dict.fromkeys(env.possible_agents, 10**6),
-    )  # fmt: skip
+    actions = dict.fromkeys(env.possible_agents, 10**6)
+    folder = write(tmp_path / "session", KITCHEN, agents=env.possible_agents, cards=cards, actions=actions)
     with pytest.raises(UserError, match="1000000"):
         replay_session(folder, tmp_path / "page.html")
 
@@ -120,38 +117,40 @@ READERS = {
     "games.json": "rllib_llm_comm.baselines.numeric.behavior_cloning:read_demonstrations",
     "kitchen.layout": "rllib_llm_comm.envs.overcooked_ai.original:read_layout_file",
 }
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-@pytest.mark.parametrize("name", READERS)
-def test_nobody_waits_for_a_pipe_or_reads_without_end(name, tmp_path):
-    kinds = {
-        "pipe": os.mkfifo,
-        "link": lambda path: (os.mkfifo(f"{path}.pipe"), path.symlink_to(f"{path}.pipe")),
-        "device": lambda path: path.symlink_to("/dev/zero"),
-        "kernel": lambda path: path.symlink_to("/proc/self/pagemap"),  # a file of no size that ends late
-        "folder": lambda path: path.mkdir(),
-        "spaces": lambda path: (path.touch(), os.truncate(path, 4 * 2**30)),
-    }
-    for kind, make in kinds.items():
-        (tmp_path / kind).mkdir()
-        make(tmp_path / kind / name)
-    folders = [str(tmp_path / kind) for kind in kinds]
-    code = f"""
-import resource
+KINDS = {
+    "pipe": os.mkfifo,
+    "link": lambda path: (os.mkfifo(f"{path}.pipe"), path.symlink_to(f"{path}.pipe")),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "kernel": lambda path: path.symlink_to("/proc/self/pagemap"),  # a file of no size that ends late
+    "folder": lambda path: path.mkdir(),
+    "spaces": lambda path: (path.touch(), os.truncate(path, 4 * 2**30)),
+}
+READ_ALL = f"""
+import resource, sys
 from pathlib import Path
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
-read = load({READERS[name]!r})
+readers = {{name: load(reader) for name, reader in {READERS!r}.items()}}
 with open("/proc/self/statm") as file:
     here = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (here + 2**30, here + 2**30))
-for folder in {folders!r}:
-    try:
-        read(Path(folder) / {name!r} if read.__name__ != "read_manifest" else folder)
-    except UserError as error:
-        print(error)
+for name, read in readers.items():
+    for folder in Path(sys.argv[1], name).iterdir():
+        try:
+            read(folder / name if name != "policy.json" else folder)
+        except UserError:
+            print(name, folder.name)
 """
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_nobody_waits_for_a_pipe_or_reads_without_end(tmp_path):
+    for name in READERS:
+        for kind, make in KINDS.items():
+            (tmp_path / name / kind).mkdir(parents=True)
+            make(tmp_path / name / kind / name)
     # In another process, killed: one that waits for a pipe hears no signal of Python's.
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert not done.stderr and len(done.stdout.splitlines()) == len(kinds), done.stdout + done.stderr
+    command = [sys.executable, "-c", READ_ALL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    refused = {tuple(line.split()) for line in done.stdout.splitlines()}
+    assert not done.stderr and refused == {(name, kind) for name in READERS for kind in KINDS}, done.stderr

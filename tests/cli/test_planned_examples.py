@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from rllib_llm_comm.experiments.packaged_examples import examples
-from tests.cli.command import rllib, succeeds
+from tests.cli.command import succeeds
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SMALL = {
     "EMMA": {"train_batch_size_per_learner": 64, "num_envs_per_env_runner": 2, "width": 8, "filters": 8},
     "TWOSOME": {"train_batch_size_per_learner": 8, "minibatch_size": 8, "num_envs_per_env_runner": 2},
@@ -53,29 +54,21 @@ def check_planned(stage: Path) -> None:
     assert sum(map(len, told["rounds"])) == figures(stage)["plans"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_sama_rules(tmp_path):
     results = run("sama_rules", tmp_path)
-    check_planned(results / "planned")
-    check_planned(results / "reflected")
-    check_planned(results / "rounds")
+    for stage in ("planned", "reflected", "rounds"):
+        check_planned(results / stage)
     assert figures(results / "rounds")["reflections"] == 0 <= figures(results / "reflected")["reflections"]
     assert '"rounds":[[{' in (results / "replay/replay.html").read_text()
 
     follower = str(next((results / "follower").glob("trial_*/checkpoint_*")))
     log = tmp_path / "log.jsonl"
-    again = rllib(
-        "evaluate", follower, "--episodes", "1", "--planner", '{"name": "plan4mc"}', "--trials", "1", "--patience", "3",
-        "--recover", "replay", "--log", str(log), cwd=tmp_path,
-    )  # fmt: skip
-    assert again.returncode == 0, again.stderr
+    options = ["--episodes=1", '--planner={"name": "plan4mc"}', "--trials=1", "--patience=3", "--recover=replay"]
+    succeeds("evaluate", follower, *options, "--log", str(log), cwd=tmp_path)
     rounds = json.loads(log.read_text())["rounds"]
     assert rounds[0][0]["plan"]["planner"] == "plan4mc" and {len(attempts) for attempts in rounds} <= {1, 2}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("file", "planned", "alone"),
     [("twosome_planned", "evaluation", "alone"), ("frozen_lake_planned", "evaluation_planned", "evaluation_alone")],

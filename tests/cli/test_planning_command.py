@@ -23,6 +23,7 @@ from tools.rules_chat import RulesChat
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 MINIRTS = "rllib_llm_comm/minirts-v0"
+OF_PROMPTS = ("objects", "examples", "irrelevant-examples")
 SHORT = ["--layouts", "cramped_room", "--env-config", '{"horizon": 40}']
 
 
@@ -51,9 +52,8 @@ def record(path) -> dict:
 
 
 def test_the_real_command_plays_and_goes_on(tmp_path):
-    told = succeeds(
-        "planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md", cwd=tmp_path
-    )
+    command = ["planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md"]
+    told = succeeds(*command, cwd=tmp_path)
     assert "cramped_room" in told.stdout and "Figures: a/f.json" in told.stdout
     figures = record(tmp_path / "a" / "f.json")
     cell = figures["cells"][0]
@@ -104,7 +104,7 @@ def test_trials_are_played_in_rounds(tmp_path):
 def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
     with ChatServer(planner) as server:
         asked = asks(server, max_tokens=2000, cassette="tape.jsonl")
-        for command in ("objects", "examples", "irrelevant-examples"):
+        for command in OF_PROMPTS:
             planning(command, *SHORT, "--episodes", "1", *asked, "--json", f"{command}.json")
         prompts = [body["messages"][-1]["content"] for body in server.requests]
     assert any("Things that matter:" in prompt for prompt in prompts)
@@ -120,23 +120,13 @@ def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
     assert any(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in first["cells"])
 
 
-@pytest.mark.parametrize("command", ["objects", "examples", "irrelevant-examples"])
-def test_prompts_are_not_compared_without_a_language_model(command):
-    with pytest.raises(UserError, match="'scripted', which asks no language model"):
-        planning(command, *SHORT, "--episodes", "1")
-
-
 @pytest.mark.parametrize(
-    ("command", "game", "match"),
-    [
-        ("examples", MINIRTS, "in 'minirts_v0' examples 0 and examples 1"),
-        ("irrelevant-examples", MINIRTS, "examples 'of the game' and examples 'none'"),
-        ("examples", "rllib_llm_comm/frozen_lake-v0", "LakePlanning has no worked examples"),
-    ],
+    ("command", "game"),
+    [("examples", MINIRTS), ("irrelevant-examples", MINIRTS), ("examples", "rllib_llm_comm/frozen_lake-v0")],
 )
-def test_identical_prompts_are_not_compared(command, game, match):
+def test_identical_prompts_are_not_compared(command, game):
     with ChatServer(planner) as server:
-        with pytest.raises(UserError, match=f"would compare identical prompts: .*{match}"):
+        with pytest.raises(UserError, match="identical prompts"):
             planning(command, "--env", game, "--episodes", "1", *asks(server))
         assert not server.requests
 
@@ -205,19 +195,20 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
     env = subgoal_env(subgoal_file=path, observe=["text"])
     observations, _ = env.reset(seed=0)
     assert observations["alice"]["subgoal"]
-    with pytest.raises(UserError, match="of another planner, game or --seed"):
+    with pytest.raises(UserError, match="another planner, game or --seed"):
         planning("subgoals", *how, "--seed", "1")
 
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["rewards", "--code", ".", "--planner", "scripted"], "written rewards change nothing"),
+        *(([command, *SHORT], "'scripted', which asks no") for command in OF_PROMPTS),
+        (["rewards", "--code", ".", "--planner", "scripted"], "change nothing"),
         (["rewards", "--code", "nowhere"], "is no folder"),
         (["rewards", "--planner", "{}"], "--planner is '{}' but --code is not given"),
         (["reward", "--planner", "{"], "must be a JSON object"),
         (["reward", "--planner", '{"name": "disturbed", "planner": 5}'], "`planner` is 5"),
-        (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),
+        (["reward", "--planner", "scripted", "--planner", "random"], "`rllib planning planners`"),
         (["reward", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
         (["reward", "--executor", "nowhere"], "no checkpoint at 'nowhere'"),
         (["reward", "--trials", "2", "--replan", "any"], "reflection puts whole rounds back"),
@@ -248,14 +239,11 @@ def test_a_request_that_failed_is_told_in_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["planning", "reward", "--json", "folder"],
-        ["planning", "random-commands", "--figure", "folder"],
-        ["planning", "reward", "--json", "file/f.json"],
-        ["evaluate", "nowhere", "--json", "folder"],
-        ["evaluate", "nowhere", "--log", "file/f.jsonl"],
-        ["manual", "nowhere.tex", "--out", "folder"],
+        ["planning", "reward", "--json", "folder"], ["planning", "random-commands", "--figure", "folder"],
+        ["planning", "reward", "--json", "file/f.json"], ["evaluate", "nowhere", "--json", "folder"],
+        ["evaluate", "nowhere", "--log", "file/f.jsonl"], ["manual", "nowhere.tex", "--out", "folder"],
     ],
-)
+)  # fmt: skip
 def test_files_that_cannot_be_written_are_told_before_anything_is_played(arguments, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")

@@ -11,17 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests import forked
 from tests.cli.command import environment
 
-STAGE = {
-    "run": "MessageSFT",
-    "stop": {"training_iteration": 1},
-    "config": {"input_": "labels", "train_batch_size_per_learner": 4, "judge_interval": 0, "judge_prompts": 1},
-}
-
-
+CONFIG = {"input_": "labels", "train_batch_size_per_learner": 4, "judge_interval": 0, "judge_prompts": 1}
+STAGE = {"run": "MessageSFT", "stop": {"training_iteration": 1}, "config": CONFIG}
 PROGRAM = """
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.experiments import console
@@ -48,6 +44,7 @@ def _on_a_terminal(arguments, cwd) -> str:
     return written.decode()
 
 
+@pytest.mark.slow
 def test_the_bar_moves_inside_an_iteration_of_sft_and_tells_the_time_that_remains(tmp_path):
     folder = tmp_path / "labels"
     folder.mkdir()

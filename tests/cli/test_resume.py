@@ -22,14 +22,15 @@ from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
 from rllib_llm_comm.experiments.tune_state import SEAL, find_state, repair_state, seal, whole_checkpoints
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.signatures import OwnStates
 from tests.cli.command import fork_rllib, rllib, start_rllib, succeeds
-from tests.cli.faults import actor, disk, remount, rows, table_rows
+from tests.cli.faults import actor, disk, remount, require_finished, rows, shown, wait_for_iteration
+from tests.forked import Running
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
 SEEDS = {"one run": 1, "a sweep": {"grid_search": [0, 1]}}
 COMMAND = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-GOES_ON = "Stopped. What is done so far is kept; type the same command to continue.\n"
 
 
 def write(folder: Path, iterations: int, seed: object = 1, **keys: object) -> None:
@@ -63,9 +64,8 @@ def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, 
         remount(place, "size=64m")
         done = succeeds(*command, cwd=tmp_path)
         assert "Continuing where the last call stopped." in done.stdout
-        for trial in trials:
-            assert rows(trial) == list(range(1, 15))
-            assert table_rows(trial) == [str(number) for number in range(1, 15)]
+        assert all(rows(trial) == list(range(1, 15)) for trial in trials)
+        require_finished(place)
         outputs = json.loads((stage / "stage.json").read_text())["outputs"]
         assert [path.split("/")[0] for path in outputs] == [trial.name for trial in trials]
         assert all(stage / path in whole_checkpoints((stage / path).parent) for path in outputs)
@@ -112,6 +112,24 @@ def say_running(stage: Path) -> None:
     state.write_text(json.dumps(content))
     searcher.write_bytes(cloudpickle.dumps(memory))
     OwnStates(stage).sign([state, searcher])
+
+
+def test_a_finished_run_on_a_read_only_disk_can_be_read(finished, tmp_path):
+    shutil.copy(finished / "tiny.json", tmp_path)
+    with disk(tmp_path / "disk", "64m") as place:
+        shutil.copytree(finished / "results/tiny", place / "tiny")
+        checkpoint = place / "tiny/cartpole/trial_0_seed=0/checkpoint_000002"
+        shutil.copytree(shipped_policy("zoo:door"), checkpoint / "policy")  # RLlib's own cannot be played
+        remount(place, "ro")
+        assert not os.access(place, os.W_OK)
+        command = [*COMMAND, "--storage-path", str(place)]
+        assert "already there, skipped" in succeeds(*command, cwd=tmp_path).stdout
+        evaluate = ["evaluate", str(checkpoint), "--episodes", "1"]
+        succeeds(*evaluate, cwd=tmp_path)
+        other = rllib(*command, "--stop", '{"training_iteration": 7}', cwd=tmp_path)
+        assert other.returncode == 1 and "the disk can only be read" in other.stderr and "bug" not in other.stderr
+        told = rllib(*evaluate, "--json", str(place / "a.json"), cwd=tmp_path)
+        assert told.returncode == 1 and "bug" not in told.stderr, told.stderr
 
 
 def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_ended(cut_off):
@@ -185,9 +203,8 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_stop_decided_in_a_save_is_fo
         shutil.rmtree(stage / "trial_1_seed=1" / late)
     done = succeeds(*COMMAND, cwd=cut_off)
     assert "Continuing" in done.stdout and "stopped early" not in done.stdout
-    assert "trial_0_seed=0/checkpoint_000002 is not whole and is passed over." in done.stdout
-    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
-    assert sorted(shown) == ["3", "4", "5", "5", "6", "6"]
+    assert "trial_0_seed=0/checkpoint_000002 is not whole" in done.stdout
+    assert sorted(shown(done.stdout)) == [3, 4, 5, 5, 6, 6]
     ended = sorted(stage.glob("trial_*"))
     assert len(ended) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in ended)
 
@@ -238,40 +255,30 @@ def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path, m
 
 
 def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_skipped(tmp_path):
-    write(tmp_path, 26)
+    write(tmp_path, 12)
     running = fork_rllib(*COMMAND, cwd=tmp_path)
-    for line in running.stdout:
-        if line.split()[:1] == ["23"]:  # checkpoints are of even iterations, so this one is lost
-            running.send_signal(signal.SIGKILL)
-            break
+    wait_for_iteration(running, 9)  # checkpoints are of even iterations, so this one is lost
+    running.send_signal(signal.SIGKILL)
     running.wait()
     assert json.loads((tmp_path / "results/tiny/cartpole/stage.json").read_text())["status"] == "running"
 
     done = succeeds(*COMMAND, cwd=tmp_path)
     assert done.stderr == "", done.stderr
     assert "Continuing where the last call stopped." in done.stdout
-    assert "Everything lies here" in done.stdout and "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout
-    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
-    assert 1 < int(shown[0]) <= 24 and shown[-1] == "26"
-    trial = tmp_path / "results/tiny/cartpole/trial_0"
-    assert rows(trial) == list(range(1, 27))
-    assert table_rows(trial) == [str(number) for number in range(1, 27)]
-
-    skipped = succeeds(*COMMAND, cwd=tmp_path)
-    assert "already there, skipped" in skipped.stdout
+    assert "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout.partition("Everything lies here")[2]
+    iterations = shown(done.stdout)
+    assert 1 < iterations[0] <= 10 and iterations[-1] == 12
+    assert rows(tmp_path / "results/tiny/cartpole/trial_0") == list(range(1, 13))
+    require_finished(tmp_path / "results")
+    assert "already there, skipped" in succeeds(*COMMAND, cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
-    running = start_rllib(*COMMAND, cwd=tmp_path)
-    said = []
-    for line in running.stdout:
-        said.append(line)
-        if line.split()[:1] == ["3"]:
-            running.send_signal(number)
-    assert running.wait(timeout=120) == 130
-    assert said[-1] == GOES_ON and not any("Traceback" in line for line in said)
+    running = fork_rllib(*COMMAND, cwd=tmp_path)
+    wait_for_iteration(running, 3)
+    require_stopped(running, number)
     trial = tmp_path / "results/tiny/cartpole/trial_0"
     (saved,) = whole_checkpoints(trial)
     reached = json.loads((saved / SEAL).read_text())["metrics"]["training_iteration"]
@@ -281,35 +288,16 @@ def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, numbe
     assert rows(trial) == list(range(1, reached + 2))
 
 
+def require_stopped(running: Running, number: int) -> None:
+    """Stops a command with a signal; its last line says how to go on."""
+    running.send_signal(number)
+    said, status = running.communicate(timeout=120)
+    assert status == 130 and "type the same command" in said.splitlines()[-1] and "Traceback" not in said, said
+
+
 def test_sigterm_is_ctrl_c_outside_of_training_too(tmp_path):
     spec = {"run": "collect_labels", "env": "rllib_llm_comm/overcooked_text-v0", "config": {"target_labels": 10**6}}
     (tmp_path / "labels.json").write_text(json.dumps({"labels": spec}))
     running = fork_rllib("train", "file", "labels.json", cwd=tmp_path)
-    said = []
-    for line in running.stdout:
-        said.append(line)
-        if line.startswith("[1/1]"):
-            running.send_signal(signal.SIGTERM)
-    assert running.wait(timeout=120) == 130
-    assert said[-1] == GOES_ON
-
-
-def test_a_finished_run_on_a_read_only_disk_can_be_read(tmp_path):
-    config = {**TINY, "env_config": {"max_game_steps": 20}, "num_envs_per_env_runner": 2}
-    stop = {"training_iteration": 1}
-    spec = {"run": "SymbolicPPO", "env": "rllib_llm_comm/overcooked_text-v0", "stop": stop, "config": config}
-    (tmp_path / "small.json").write_text(json.dumps({"small": spec}))
-    with disk(tmp_path / "disk", "64m") as place:
-        command = ["train", "file", "small.json", "--storage-path", str(place)]
-        assert rllib(*command, cwd=tmp_path).returncode == 0
-        remount(place, "ro")
-        assert not os.access(place, os.W_OK)
-        again = succeeds(*command, cwd=tmp_path)
-        assert "already there, skipped" in again.stdout, again.stderr
-        succeeds("evaluate", str(place / "small/small"), "--episodes", "1", cwd=tmp_path)
-        other = rllib(*command, "--stop", '{"training_iteration": 2}', cwd=tmp_path)
-        assert other.returncode == 1 and "the disk can only be read" in other.stderr and "bug" not in other.stderr
-        told = rllib(
-            "evaluate", str(place / "small/small"), "--episodes", "1", "--json", str(place / "a.json"), cwd=tmp_path
-        )
-        assert told.returncode == 1 and "bug" not in told.stderr, told.stderr
+    assert any(line.startswith("[1/1]") for line in running.stdout)
+    require_stopped(running, signal.SIGTERM)

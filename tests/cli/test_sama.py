@@ -1,4 +1,7 @@
-"""SAMA's file through the real command: asked of a real local server, killed and continued, and offline."""
+"""SAMA's file through the real command: asked of a real local server, killed and continued, and offline.
+
+All stages that play with a server's answers are run by `test_sama_ablations.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.sama.recordings import recording
-from tests.cli.command import fork_rllib, rllib, succeeds
+from tests.cli.command import fork_rllib, succeeds
 from tests.cli.small_pipeline import replaced
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
@@ -85,70 +88,6 @@ def test_a_killed_run_asks_nothing_twice_and_records_its_answers(tmp_path):
     assert results(tmp_path, "subgoals")["summary"]["answers_from"] == "tiny"
     for name in PREPARE:
         assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
-
-
-class OtherFamily(Model):
-    """The same answers from a server of another family: thoughts apart or in the text, forms as arguments of a tool
-    call, text in parts, and every fifth form refused at first."""
-
-    refused = called = 0
-
-    def __call__(self, prompt: str) -> bytes:
-        first = prompt.partition("\n\nYou were asked this before")[0]
-        again, answer = first != prompt, super().__call__(first)
-        count = sum(self.asked.values())
-        thoughts = {"reasoning_content": "Let me think about {it}.", "role": "assistant"}
-        if not again and count % 5 == 0 and answer.startswith("{"):
-            self.refused += 1
-            message = {**thoughts, "content": None, "refusal": "I'm sorry, I cannot help with that."}
-        elif answer.startswith("{"):
-            self.called += 1
-            call = {"id": "1", "type": "function", "function": {"name": "answer", "arguments": answer}}
-            message = {**thoughts, "content": None, "tool_calls": [call]}
-        elif count % 2:
-            message = {**thoughts, "content": f"<think>So it is.</think>\n{answer}"}
-        else:
-            parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": answer}]
-            message = {**thoughts, "content": parts}
-        usage = {"prompt_tokens": 100, "completion_tokens": 20}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        return json.dumps({"choices": [choice], "usage": usage}).encode()
-
-
-@pytest.mark.slow
-def test_another_family_of_answers_goes_from_preparation_to_report(tmp_path):
-    model = OtherFamily()
-    with ChatServer(model) as server:
-        write(tmp_path, chat(server), whole=True)
-        stages = yaml.safe_load((tmp_path / "sama.yaml").read_text())
-        del stages["follower"]  # the shipped follower obeys; to learn to is no question of answers
-        for name in (*EVALUATIONS, "replay"):
-            stages[name]["config"]["checkpoint"] = "zoo:emma_cramped_room"
-        stages["report"]["config"]["of"] = [f"${{{name}}}" for name in (*PREPARE, *EVALUATIONS, "replay")]
-        (tmp_path / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-        done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert model.refused > 5 and model.called > 50
-    told = results(tmp_path, "trials_1")["summary"]
-    assert told["metrics"]["plans_by_model"] > 0 and told["metrics"]["reflections_by_model"] > 0
-    assert told["metrics"]["plans_failed"] == 0 and results(tmp_path, "subgoals")["summary"]["failed"] == 0
-    assert "trials_1: tiny" in (tmp_path / "results/sama/report/report.html").read_text()
-
-
-@pytest.mark.slow
-def test_all_stages_with_a_local_server(tmp_path):
-    model = Model()
-    with ChatServer(model) as server:
-        write(tmp_path, chat(server), whole=True)
-        done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    page = (tmp_path / "results/sama/report/report.html").read_text()
-    assert "trials_1: tiny" in page and "subgoals: tiny" in page
-    for name in ("trials_0", "trials_1"):
-        told = results(tmp_path, name)["summary"]
-        assert told["answers_from"] == "tiny" and told["fallback"] == "none"
-        assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
-    assert "answers from: tiny" in (tmp_path / "results/sama/replay/replay.html").read_text()
 
 
 def write_lake(folder: Path) -> None:

@@ -17,20 +17,21 @@ from rllib_llm_comm.experiments.pipeline import check_stages
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.recordings import recording
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 from tests.cli.small_pipeline import replaced
 
 FILE = Path(__file__).parents[2] / "tuned_examples" / "sama_ablations.yaml"
 COMMAND = ["train", "file", "sama_ablations.yaml", "--ray-num-cpus", "2"]
 MODEL = {"model": "gpt-4o", "max_concurrent": 4}
-PLAIN = {"name": "sama", "chat": {"cassette": "sama"}, "examples": 0, "history": False, "memory": "round"}
+PLAIN = {
+    "name": "sama", "chat": {"cassette": "sama"}, "examples": 0, "history": False, "memory": "round",
+    "manual": "results/manual.md", "translation": "results/translation.json",
+}  # fmt: skip
 # Parts of a question that only one row has, or that all but one have.
+LIST = "Take subgoals from this list"
 ONLY = {
-    "game_words": "steps are left",
-    "menu_possible": "Take subgoals from this list",
-    "menu_library": "Take subgoals from this list",
-    "irrelevant_examples": "library",
-}
+    "game_words": "steps are left", "menu_possible": LIST, "menu_library": LIST, "irrelevant_examples": "library",
+}  # fmt: skip
 ALL_BUT = {"no_objects": "Things that matter", "no_examples": "An example.", "no_history": "What was done before:"}
 
 
@@ -41,51 +42,41 @@ def file(chat: dict) -> dict:
 
 def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
     stages = make_stages(parse_experiments(file({"cassette": "sama"}), "f"), lambda name, _: tmp_path / name)
-    with pytest.raises(UserError, match="this comparison of prompts demands a model") as caught:
+    with pytest.raises(UserError, match="demands a model") as caught:
         check_stages(stages, {})
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "told"),
     [
-        ({"menu": "possible"}, "`menu` is 'possible' but the recording 'sama.jsonl.gz' answers questions with `menu`"),
+        *(({"menu": "possible", "chat": {"cassette": name}}, f"`menu` is 'possible' .*'{name}.jsonl.gz'")
+          for name in ("sama", "sama_frozen_lake", "sama_minirts")),
         ({"memory": "episode"}, "`memory` is 'episode'"),
         ({"examples": 1, "memory": "episode", "ahead": 4}, "`ahead` is 4"),  # the rest was recorded, too
-        ({"ahead": 3}, "answers questions with `ahead` 0 or 8 alone"),
-        ({"examples": 1, "memory": "round"}, "`examples` is 1 but the recording 'sama.jsonl.gz' answers questions with "
-         "`examples` 0 alone where `memory` is 'round'"),
-        ({"translation": ""}, "the recording 'sama.jsonl.gz' answers questions with a translation alone"),
+        ({"ahead": 3}, "`ahead` 0 or 8 alone"),
+        ({"examples": 1, "memory": "round"}, "`examples` is 1 .*`examples` 0 alone where `memory` is 'round'"),
+        ({"translation": ""}, "'sama.jsonl.gz' .* a translation alone"),
     ],
 )  # fmt: skip
-def test_a_switch_that_a_recording_cannot_answer_demands_a_model(change, said):
+def test_a_switch_that_a_recording_cannot_answer_demands_a_model(change, told):
     # The files are not there yet when a file of stages is checked, so the switches are looked at before them.
-    there = {"manual": "results/manual.md", "translation": "results/translation.json"}
-    with pytest.raises(UserError) as caught:
-        make_planner({**PLAIN, **there, **change})
-    assert said in str(caught.value) and "demands a model" in str(caught.value)
+    with pytest.raises(UserError, match=f"{told}.*demands a model"):
+        make_planner({**PLAIN, **change})
 
 
 def test_a_recording_of_several_settings_answers_to_each():
-    there = {"manual": "results/manual.md", "translation": "results/translation.json"}
     for also in ({}, {"ahead": 8}, {"examples": 1, "memory": "episode", "ahead": 8}):
         with pytest.raises(UserError, match="cannot be read"):  # the settings are looked at before the files
-            make_planner({**PLAIN, **there, **also})
+            make_planner({**PLAIN, **also})
 
 
 @pytest.mark.parametrize("odd", [5, [], [3], "sama"])
 def test_a_recording_that_tells_odd_settings_is_refused(odd, tmp_path):
     tape = tmp_path / "odd.jsonl"
     tape.write_text(json.dumps({"cassette": 1, "answers_to": odd}) + "\n")
-    with pytest.raises(UserError, match=r"`answers_to` in the first line .* must be a mapping"):
+    with pytest.raises(UserError, match="`answers_to` .*mapping"):
         make_planner({"name": "sama", "chat": {"cassette": str(tape)}})
-
-
-@pytest.mark.parametrize("name", ["sama", "sama_frozen_lake", "sama_minirts"])
-def test_each_recording_of_the_package_tells_what_it_answers_to(name):
-    there = {"manual": "results/manual.md", "translation": "results/translation.json"}
-    with pytest.raises(UserError, match=f"`menu` is 'possible' but the recording '{name}.jsonl.gz' answers"):
-        make_planner({**PLAIN, **there, "chat": {"cassette": name}, "menu": "possible"})
 
 
 def test_a_model_behind_a_recording_may_be_asked_in_any_way(tmp_path):
@@ -121,8 +112,7 @@ def test_all_rows_with_a_local_server(tmp_path):
         stages = file({**chat, "max_concurrent": 4})
         _make_small(stages)
         (tmp_path / "sama_ablations.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-        done = rllib(*COMMAND, cwd=tmp_path, timeout=1500)
-    assert done.returncode == 0, done.stdout + done.stderr
+        succeeds(*COMMAND, cwd=tmp_path, timeout=1500)
     place = tmp_path / "results/sama_ablations"
     page = (place / "report/report.html").read_text()
     rows = [name for name, stage in stages.items() if stage["run"] == "evaluate"]

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.experiments.stages import StageKind
-from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import withhold
@@ -50,9 +51,13 @@ def run(*arguments):
 
 
 @pytest.mark.timeout(300)
-def test_a_trained_pipeline(tmp_path):
-    """The main job in its smallest form."""
-    done = succeeds("train", "file", str(SMOKE), "--ray-num-cpus", "4", cwd=tmp_path)
+def test_a_trained_pipeline_names_what_stands_in_and_loads_the_model_of_its_file(tmp_path):
+    """The main job in its smallest form, in half precision."""
+    stages = yaml.safe_load(SMOKE.read_text())
+    stages["message_sft"]["config"]["judge_interval"] = 1
+    model = {"base_model": "embedded", "dtype": "bfloat16", "device": "cpu"}
+    (tmp_path / SMOKE.name).write_text(yaml.safe_dump({"model": model, **stages}, sort_keys=False))
+    done = succeeds("train", "file", SMOKE.name, "--ray-num-cpus", "4", cwd=tmp_path)
     begin, _, end = done.stdout.partition("Everything lies here")
     assert begins(told(begin), READER, COOK, CLONE)
     assert begin.index("Stands in: ") < begin.index("[1/7]")
@@ -62,12 +67,19 @@ def test_a_trained_pipeline(tmp_path):
     told_of = {path.parent.name: json.loads(path.read_text())["stand_ins"] for path in results.glob("*/stage.json")}
     assert len(told_of) == 7 and begins(told_of["labels"], COOK, READER)
     assert all(begins(told_of[stage], READER) for stage in ("message_sft", "action_sft", "verco"))
-    # The checkpoint remembers who taught its messages.
-    assert begins(
-        json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK, CLONE
-    )
+    played = json.loads((results / "evaluation" / "evaluation.json").read_text())
+    assert begins(played["stand_ins"], READER, COOK, CLONE)  # the checkpoint remembers who taught its messages
     page = (results / "replay" / "replay.html").read_text()
     assert "Stands in: base model embedded" in page and "Stands in: teacher scripted" in page
+
+    assert "bfloat16" in (results / "labels/labels/_collection.json").read_text()
+    judged = json.loads((results / "message_sft/trial_0/result.json").read_text().splitlines()[-1])
+    assert judged["config"]["dtype"] == "bfloat16" and 0 <= judged["message_sft"]["exact_match"] <= 1
+    assert played["episodes"] == 1 and played["took"]["tokens"] > 0
+    for checkpoint in (results / "message_sft", results / "verco", tmp_path / played["checkpoint"]):
+        policy = EvaluationSettings(episodes=1).load(checkpoint)  # as the evaluation loads it
+        assert policy.network.lm.base.model.dtype == torch.bfloat16, checkpoint
+        assert policy.manifest.model_config["dtype"] == "bfloat16", checkpoint
 
 
 @pytest.mark.parametrize(
@@ -106,29 +118,24 @@ def test_each_thing_says_it_itself():
     assert [name for name, kind in TEACHERS.items() if kind.stands_in] == ["scripted"]
     by_rules = [name for name in PLANNERS if planner_stands_in(name)]
     assert by_rules == ["scripted", "plan4mc", "disturbed", "guessing"]
-    assert all(issubclass(type(kind), StageKind) and isinstance(kind.stands_in, str) for kind in STAGE_KINDS.values())
-    assert (
-        stand_ins({"base_model": "smollm2", "teacher": {"name": "chat"}, "planner": "random", "messages": "none"}) == []
-    )
+    own = {"base_model": "smollm2", "teacher": {"name": "chat"}, "planner": "random", "messages": "none"}
+    assert stand_ins(own) == []
 
 
 def test_it_is_found_wherever_settings_name_it(tmp_path):
     searched = {"config": {"base_model": {"grid_search": ["smollm2", "embedded"]}}}
     assert begins(stand_ins(searched), READER)
     tape = {"cassette": "sama"}
-    phrases = stand_ins(
-        {"planner": {"name": "sama", "chat": tape}}, {"chat": tape}, {"subgoal_rewards": {"name": "chat", "chat": tape}}
-    )
+    asked = {"planner": {"name": "sama", "chat": tape}, "subgoal_rewards": {"name": "chat", "chat": tape}}
+    phrases = stand_ins(asked, {"chat": tape})
     assert begins(phrases, "planner sama: recording sama.jsonl.gz (", "chat model: recording sama.jsonl.gz (")
     assert stand_ins({"chat": {"model": "gpt", "cassette": "grows.jsonl"}}) == []
     assert begins(stand_ins({"pool": [{"policy": "zoo:door", "speech": "none"}]}), READER, COOK)
     # What is not there, or is nothing of the kind, is told where it is used.
     (tmp_path / "no.jsonl").write_text("[1]\n")
     wrong = ["nope", 5, None, ["x"], {"name": []}, {"cassette": str(tmp_path / "no.jsonl")}]
-    assert (
-        stand_ins(*({key: one} for one in wrong for key in ("base_model", "teacher", "planner", "chat", "policy")))
-        == []
-    )
+    keys = ("base_model", "teacher", "planner", "chat", "policy")
+    assert stand_ins(*({key: one} for one in wrong for key in keys)) == []
 
 
 def test_what_a_manifest_names_is_not_looked_up(tmp_path, monkeypatch):

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import socket
 import struct
-import subprocess
-import sys
-import time
-import urllib.request
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -22,16 +15,8 @@ from rllib_llm_comm.experiments import trackers
 from rllib_llm_comm.experiments.console import out, say_error
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.experiments.trackers import (
-    TRACKERS,
-    MLflowRuns,
-    RunLogger,
-    check_trackers,
-    mlflow_uri,
-    numbers_of,
-    open_trackers,
-)
-from tests.cli.command import rllib, succeeds
+from rllib_llm_comm.experiments.trackers import TRACKERS, MLflowRuns, RunLogger, check_trackers
+from tests.cli.command import succeeds
 from tests.examples.test_examples import scalars
 
 FIGURE = "env_runners/team_return_mean"
@@ -75,7 +60,7 @@ def test_tensorboard(run):
 
 def test_mlflow(run):
     require("mlflow")
-    client = trackers.open_mlflow(mlflow_uri(run.folder / "results/small"))
+    client = trackers.open_mlflow(trackers.mlflow_uri(run.folder / "results/small"))
     (one,) = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     assert one.info.status == "FINISHED" and one.data.tags["stage"] == "tiny"
     assert one.data.params["config/seed"] == "5" and one.data.params["run"] == "SymbolicPPO"
@@ -83,56 +68,6 @@ def test_mlflow(run):
     assert [metric.step for metric in history] == [1, 2]
     assert [metric.value for metric in history] == pytest.approx(written(run), nan_ok=True)
     assert not list(run.folder.rglob("mlruns"))
-
-
-@pytest.fixture
-def mlflow_server(tmp_path):
-    """The address of an MLflow server on this machine."""
-    require("mlflow")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    store = f"sqlite:///{tmp_path / 'server.db'}"
-    places = ["--backend-store-uri", store, "--default-artifact-root", str(tmp_path / "artifacts")]
-    server = [sys.executable, "-m", "mlflow", "server", *places, "--port", str(port), "--workers", "1"]
-    process = subprocess.Popen(
-        server, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-    )  # fmt: skip
-    try:
-        last = time.monotonic() + 240
-        while not answers(f"http://127.0.0.1:{port}/health"):
-            assert process.poll() is None and time.monotonic() < last, "the server did not start"
-            time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def answers(address):
-    """True if somebody answers at an address."""
-    try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
-
-
-@pytest.mark.slow
-def test_a_server_of_mlflow(mlflow_server, tmp_path):
-    (tmp_path / "small.json").write_text(json.dumps({"tiny": TINY}))
-    done = rllib(
-        "train", "file", "small.json", "--track", "mlflow", "--ray-num-cpus", "2", cwd=tmp_path, timeout=540,
-        MLFLOW_TRACKING_URI=mlflow_server,
-    )  # fmt: skip
-    assert done.returncode == 0 and "failed and is left out" not in done.stdout, done.stdout + done.stderr
-    assert f"Follow it: mlflow ui --backend-store-uri {mlflow_server}" not in done.stdout, "the server shows it itself"
-    assert f"Follow it: {mlflow_server}" in done.stdout
-    client = trackers.open_mlflow(mlflow_server)
-    (one,) = client.search_runs([client.get_experiment_by_name("small").experiment_id])
-    history = client.get_metric_history(one.info.run_id, FIGURE)
-    assert one.info.status == "FINISHED" and [metric.step for metric in history] == [1, 2]
-    assert not (tmp_path / "results/mlflow.db").exists()
 
 
 def test_wandb(run):
@@ -210,29 +145,26 @@ def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(monkeypatch,
 
 def test_only_numbers_are_figures():
     result = {"training_iteration": 1, "config": {"lr": 0.1}, "done": True, "date": "x", "a": {"b": 2, "c": None}}
-    assert numbers_of(result) == {"training_iteration": 1.0, "a/b": 2.0}
+    assert trackers.numbers_of(result) == {"training_iteration": 1.0, "a/b": 2.0}
 
 
-@pytest.mark.parametrize("name", TRACKERS)
-def test_a_missing_package_is_one_sentence_before_anything_starts(name, monkeypatch):
-    monkeypatch.setattr(trackers, "find_spec", lambda module: None)
-    with pytest.raises(UserError, match=f"`--track {name}` needs a package that is not installed: `pip install"):
-        check_trackers([name], any_training=True)
-
-
-def test_mistakes():
-    with pytest.raises(UserError, match="must be one of tensorboard, mlflow, wandb. Did you mean 'tensorboard'"):
+def test_mistakes_are_one_sentence_before_anything_starts(monkeypatch):
+    with pytest.raises(UserError, match="mean 'tensorboard'"):
         check_trackers(["tensorbord"], any_training=True)
-    with pytest.raises(UserError, match="none of this file does"):
+    with pytest.raises(UserError, match="none of this file"):
         check_trackers(["tensorboard"], any_training=False)
+    monkeypatch.setattr(trackers, "find_spec", lambda module: None)
+    for name in TRACKERS:
+        with pytest.raises(UserError, match=f"`--track {name}` .*not installed: `pip install"):
+            check_trackers([name], any_training=True)
 
 
 def test_a_place_that_cannot_be_opened_is_one_sentence(tmp_path, monkeypatch):
     require("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(UserError, match="`--track mlflow`: http://127.0.0.1:9 cannot be opened"):
-        open_trackers(["mlflow"], [tmp_path])
+    with pytest.raises(UserError, match="`--track mlflow`: http://127.0.0.1:9 "):
+        trackers.open_trackers(["mlflow"], [tmp_path])
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,16 @@
 """Tables of settings in the docs are those of the fields that declare them; no other table repeats fields."""
 
+import importlib
 import inspect
+import pkgutil
 import re
 
 import pytest
+import yaml
 
+import rllib_llm_comm
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.sama.planners import PLANNERS
 from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
 from tools.settings_tables import ROOT, TABLE, pages, table, value, written
@@ -54,13 +60,6 @@ def test_options_are_those_of_the_command():
 
 
 def test_every_setting_says_what_it_means():
-    import importlib
-    import pkgutil
-
-    import rllib_llm_comm
-    from rllib_llm_comm.core.settings import Settings
-    from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
-
     for module in pkgutil.walk_packages(rllib_llm_comm.__path__, "rllib_llm_comm."):
         if not module.name.startswith("rllib_llm_comm.examples"):
             importlib.import_module(module.name)
@@ -71,12 +70,8 @@ def test_every_setting_says_what_it_means():
             if model not in known and model.__module__.startswith("rllib_llm_comm."):
                 known.add(model)
                 found.append(model)
-    silent = [
-        f"{model.__name__}.{name}"
-        for model in known
-        for name, field in model.model_fields.items()
-        if not field.description
-    ]
+    fields = ((model, name, field) for model in known for name, field in model.model_fields.items())
+    silent = [f"{model.__name__}.{name}" for model, name, field in fields if not field.description]
     assert len(known) > 50 and known.issuperset(made) and not silent
 
 
@@ -85,8 +80,6 @@ def test_every_setting_says_what_it_means():
     [(None, "null"), (True, "true"), (1e-05, "1.0e-5"), (2.5e-7, "2.5e-7"), ((64, 64), "[64, 64]"), ("", '`""`')],
 )
 def test_values_are_those_of_files(given, shown):
-    import yaml
-
     assert value(given) == shown
     assert yaml.safe_load(shown.strip("`")) == (list(given) if isinstance(given, tuple) else given)
 

@@ -13,13 +13,8 @@ from rllib_llm_comm.envs.equal_starts import EqualStarts
 from rllib_llm_comm.envs.interface import DURATION
 from rllib_llm_comm.rl.rllib_adapter import START, ParallelEnvAdapter
 
-KITCHEN = {
-    "map_name": "B",
-    "recipe": ["tomato salad", "lettuce salad", "onion salad"],
-    "told_to": ["alice"],
-    "start": "random",
-    "max_game_steps": 6,
-}
+ORDERS = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"]}
+KITCHEN = {**ORDERS, "map_name": "B", "start": "random", "max_game_steps": 6}
 GAMES = [
     ("rllib_llm_comm/overcooked_text-v0", KITCHEN),
     ("rllib_llm_comm/door-v0", {}),
@@ -103,19 +98,17 @@ def test_starts_are_told_by_seed_runner_group_and_round():
     assert seeds(seed=None) != seeds(seed=None)
 
 
-def test_a_reset_in_the_middle_begins_a_round_for_all():
-    starts = EqualStarts(4, 2, 0)
-    assert {starts.begin(game).name for game in range(4)} == {"0/1/0", "0/1/1"}
-    starts.end(1)
-    assert {starts.begin(game).name for game in range(4)} == {"0/2/0", "0/2/1"}
-    with pytest.raises(ValueError, match="4 games cannot stand in groups of 3"):
-        EqualStarts(4, 3)
-
-
-def test_a_run_that_goes_on_has_other_starts():
-    steps = iter([40])
+@pytest.mark.parametrize("ended", [[1], range(4)])
+@pytest.mark.parametrize("played", [0, 40])
+def test_a_reset_begins_a_round_for_all_also_in_the_middle_and_a_run_that_goes_on_has_other_starts(played, ended):
+    steps = iter([played])  # asked for once
     starts = EqualStarts(4, 2, 0, played=lambda: next(steps))
-    assert {starts.begin(game).name for game in range(4)} == {"0/41/0", "0/41/1"}
-    for game in range(4):
-        starts.end(game)
-    assert {starts.begin(game).name for game in range(4)} == {"0/42/0", "0/42/1"}
+    for number in (played + 1, played + 2):
+        assert {starts.begin(game).name for game in range(4)} == {f"0/{number}/0", f"0/{number}/1"}
+        for game in ended:
+            starts.end(game)
+
+
+def test_groups_divide_the_games():
+    with pytest.raises(ValueError, match="groups of 3"):
+        EqualStarts(4, 3)

@@ -14,20 +14,8 @@ from rllib_llm_comm.envs.golden import GoldenReport, check_golden
 from rllib_llm_comm.envs.minirts import golden as minirts
 from rllib_llm_comm.envs.minirts.engine import opponents, state
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, generate
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings
-from rllib_llm_comm.envs.minirts.engine.units import (
-    ARCHER,
-    BARRACK,
-    CAVALRY,
-    DRAGON,
-    GUARD_TOWER,
-    IS_ARMY,
-    PEASANT,
-    RESOURCE,
-    SPEARMAN,
-    TOWN_HALL,
-)
+from rllib_llm_comm.envs.minirts.engine.units import ARCHER, BARRACK, DRAGON, PEASANT, SPEARMAN, TOWN_HALL
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "minirts_golden.jsonl.gz"
@@ -46,7 +34,6 @@ def test_equals_the_original(path, episodes):
     ("kind", "field", "change"),
     [
         ("map", "units", lambda e: e["units"][0].__setitem__(2, 1)),
-        ("script", "money", lambda e: e["states"][1].__setitem__("money", [1, 2])),
         ("script", "units", lambda e: e["states"][1]["units"][0].__setitem__(5, 7)),
         ("duel", "end_tick", lambda e: e.__setitem__("end_tick", e["end_tick"] + 9)),
         ("move", "end", lambda e: e.__setitem__("end", [1, 2])),
@@ -54,13 +41,12 @@ def test_equals_the_original(path, episodes):
         ("build", "events", lambda e: e["events"].pop()),
         ("train", "events", lambda e: e["events"].pop()),
         ("game", "end_tick", lambda e: e.__setitem__("end_tick", e["end_tick"] + 1)),
-        ("result", "end_tick", lambda e: e.__setitem__("end_tick", e["end_tick"] + 1)),
         ("result", "winner", lambda e: e.__setitem__("winner", 1 - e["winner"])),
     ],
 )
 def test_each_difference_is_found(kind, field, change):
     with gzip.open(GOLDEN, "rt") as lines:
-        episode = next(e for e in map(json.loads, lines) if e["kind"] == kind)
+        episode = json.loads(next(line for line in lines if f'"kind": "{kind}"' in line or f'"kind":"{kind}"' in line))
     change(episode)
     report = GoldenReport()
     minirts.replay(episode, report)
@@ -101,13 +87,8 @@ def test_steps_do_not_matter_and_seeds_do():
 
 
 def test_fog_hides_walkers_and_remembers_buildings():
-    units = [
-        (0, TOWN_HALL, 5, 5),
-        (0, PEASANT, 10, 5),
-        (1, TOWN_HALL, 16, 5),
-        (1, PEASANT, 15, 6),
-        (1, PEASANT, 30, 30),
-    ]
+    own = [(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5)]
+    units = [*own, (1, TOWN_HALL, 16, 5), (1, PEASANT, 15, 6), (1, PEASANT, 30, 30)]
     game = RTSGame.scenario(units, (500, 500))
     assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL", "PEASANT"]
     game.step([order.move(game.units(0)[1], 2, 5)], 150)
@@ -124,7 +105,7 @@ def test_orders_that_cannot_be_are_refused():
         order.build(peasant, SPEARMAN, 3, 3),
         order.Order(0, game.units(1)[0].ref, 5, x=1, y=1),
     ):
-        with pytest.raises(UserError, match="give orders to own finished units"):
+        with pytest.raises(UserError, match="order"):
             game.step([wrong], 1)
     assert game.step([order.attack(peasant, game.units(1)[0])], 1) == ["done"]
 
@@ -180,17 +161,9 @@ def test_the_step_of_a_bullet_is_divided_first():
     assert different > 0
 
 
-def test_maps_have_bases_and_resources_for_both():
-    for seed in range(20):
-        units = generate(seed, MapSettings(fair=bool(seed % 2))).units
-        for player in range(2):
-            kinds = [kind for owner, kind, _, _ in units if owner == player]
-            assert kinds.count(TOWN_HALL) == 1 and kinds.count(PEASANT) == 3 and kinds.count(RESOURCE) >= 3
-
-
 @pytest.mark.parametrize("name", ["weak", "medium:KNIGHT", "strong:ARCHER", "simple:ARCHER+DRAGON"])
 def test_unknown_opponents_get_one_sentence(name):
-    with pytest.raises(UserError, match="opponent"):
+    with pytest.raises(UserError, match="`opponent"):
         RTSGame(0, RTSSettings(opponents=(None, name)))
 
 
@@ -203,30 +176,6 @@ def test_opponents_with_several_types_make_them():
         game.run(50)
         made |= {unit.type for unit in game.units(0)}
     assert {SPEARMAN, ARCHER} <= made
-
-
-def test_opponents_keep_to_their_towers_and_army_sizes():
-    game = RTSGame(0, RTSSettings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
-    most = [opponents.drawn(game.record, player).most for player in range(2)]
-    armies, towers = [0, 0], [0, 0]
-    while not game.over and game.tick < 5000:
-        game.run(50)
-        for player in range(2):
-            kinds = [unit.type for unit in game.units(player)]
-            armies[player] = max(armies[player], sum(bool(IS_ARMY[kind]) for kind in kinds))
-            towers[player] = max(towers[player], kinds.count(GUARD_TOWER))
-    # One more may have been ordered before the last one was there.
-    assert all(3 <= army <= limit + 1 for army, limit in zip(armies, most, strict=True))
-    assert towers == [0, 2]
-
-
-def test_strong_opponents_make_what_beats_the_enemy():
-    game = RTSGame(2, RTSSettings(opponents=("strong", "medium:SWORDMAN")))
-    made = set()
-    while not game.over and game.tick < 6000:
-        game.run(50)
-        made |= {unit.type for unit in game.units(0)}
-    assert CAVALRY in made
 
 
 def test_changed_sources_are_compiled_anew(tmp_path, monkeypatch):

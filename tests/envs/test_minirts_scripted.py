@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs.minirts.engine import opponents
-from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
@@ -24,41 +23,21 @@ SHUFFLE = NUM_TYPES - 1
 ENEMY_HOME = [(1, TOWN_HALL, 28, 28), (1, PEASANT, 28, 30)]
 
 
-def scripted(name, units, money=0):
+def scripted(name, units):
     """A game in which a scripted opponent acts for player 0 at each tick, and nobody for player 1."""
-    game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), *units, *ENEMY_HOME], (money, 100))
+    game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), *units, *ENEMY_HOME], (0, 100))
     opponents.enter(game.record, 0, name, seed=0, every=1)
     return game
 
 
-def wanted(game):
-    return set(np.flatnonzero(game.memory["wanted"][0]).tolist())
-
-
-def words_drawn(game, ticks=1):
+@pytest.mark.parametrize(("queued", "more"), [(None, 1), (BARRACK, 0)])
+def test_a_type_is_drawn_against_archers_without_a_melee_producer_a_queued_one_included(queued, more):
+    game = scripted("strong", [(0, PEASANT, 8, 5), (1, ARCHER, 14, 5)])
+    if queued is not None:
+        game.record["ai_queued"][0, 0] = queued
     before = int(game.record["rng_at"][0, 0])
-    game.run(ticks)
-    return int(game.record["rng_at"][0, 0]) - before
-
-
-def test_a_type_is_drawn_against_archers_without_a_melee_producer():
-    game = scripted("strong", [(0, PEASANT, 8, 5), (1, ARCHER, 14, 5)])
-    assert words_drawn(game) == SHUFFLE + 1
-
-
-def test_a_queued_producer_counts_against_archers():
-    game = scripted("strong", [(0, PEASANT, 8, 5), (1, ARCHER, 14, 5)])
-    game.record["ai_queued"][0, 0] = BARRACK
-    assert words_drawn(game) == SHUFFLE
-
-
-def test_a_producer_under_construction_counts_against_archers():
-    game = scripted("strong", [(0, PEASANT, 4, 8), (1, ARCHER, 12, 5)], money=150)
-    game.record["ai_kind"][0, 0] = 0
-    game.step([order.build(game.units(0)[1], BARRACK, 4, 9.5)], 30)
-    assert [unit.finished for unit in game.units(0)] == [True, True, False]
-    opponents.enter(game.record, 0, "strong", seed=0, every=1)
-    assert words_drawn(game) == SHUFFLE
+    game.run(1)
+    assert int(game.record["rng_at"][0, 0]) - before == SHUFFLE + more
 
 
 def test_only_producers_that_still_stand_are_countered_and_a_found_base_stays_found():
@@ -66,7 +45,7 @@ def test_only_producers_that_still_stand_are_countered_and_a_found_base_stays_fo
     barrack = next(unit for unit in game.units(1) if unit.type == BARRACK)
     game.record["money"][0, 0] = 200
     game.run(1)
-    assert BLACKSMITH in wanted(game) and not game.memory["scout"][0]
+    assert game.memory["wanted"][0][BLACKSMITH] and not game.memory["scout"][0]
     game.record["money"][0, 0] = 0
     game.record["hp"][0, barrack.ref % game.record["hp"].shape[1]] = 1
     while game.unit(barrack.ref) is not None:
@@ -74,7 +53,7 @@ def test_only_producers_that_still_stand_are_countered_and_a_found_base_stays_fo
         assert game.tick < 200
     game.record["money"][0, 0] = 200
     game.run(1)
-    assert wanted(game) == {PEASANT, GUARD_TOWER} and not game.memory["scout"][0]
+    assert set(np.flatnonzero(game.memory["wanted"][0])) == {PEASANT, GUARD_TOWER} and not game.memory["scout"][0]
 
 
 @pytest.mark.parametrize(("away", "attacks"), [(2.9, True), (3.0, True), (3.1, False)])

@@ -15,6 +15,14 @@ from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KINDS, PLURAL, SINGU
 from rllib_llm_comm.envs.minirts.view.text import manual, observation_text
 
 
+@pytest.fixture
+def start():
+    """The first moment of a game."""
+    env, first, *_ = moments()
+    env.restore(first)
+    return env
+
+
 def every_moment():
     for seed, agents in ((0, 2), (1, 3)):
         env, *snapshots = moments(seed, num_agents=agents)
@@ -96,67 +104,41 @@ def change(env, sentence, how, rng):
 @pytest.mark.parametrize(
     "sentence",
     [
-        "",
-        "Hello there.",
-        "The weather is fine.",
-        "Dave commands 3 peasants.",
-        "Alice commands 3 elephants.",
-        "Carol commands 3 peasants.",
-        "Is alice a commander?",
-        "You know of " * 60,
+        "", "The weather is fine.", "Dave commands 3 peasants.", "Alice commands 3 elephants.",
+        "Carol commands 3 peasants.", "Is alice a commander?", "You know of " * 60,
     ],
-)
-def test_what_is_not_understood_is_unclear(sentence):
-    env, first, *_ = moments()
-    env.restore(first)
-    assert check(env, sentence) is None
+)  # fmt: skip
+def test_what_is_not_understood_is_unclear(start, sentence):
+    assert check(start, sentence) is None
 
 
-def test_you_needs_a_speaker():
-    env, first, *_ = moments()
-    env.restore(first)
-    assert check_sentence(env.executor, "You command 2 peasants.") is None
-    assert check_sentence(env.executor, "You command 2 peasants.", speaker=0) is True
-    assert check_sentence(env.executor, "You command 2 peasants.", speaker=1) is False
+def test_you_needs_a_speaker(start):
+    verdicts = [check(start, "You command 2 peasants.", speaker) for speaker in (None, 0, 1)]
+    assert verdicts == [None, True, False]
 
 
 @pytest.mark.parametrize(
     ("sentence", "truth"),
     [
-        ("Our side has 3 peasants and 1 town hall building.", True),
-        ("We have at least two peasants.", True),
-        ("We have more than 3 peasants.", False),
-        ("Alice has no barracks.", True),
-        ("Alice does not have any barrack.", True),
-        ("Bob owns a town hall.", False),
-        ("The enemy has a town hall.", True),
-        ("The opponent has 2 dragons.", False),
+        ("Our side has 3 peasants and 1 town hall building.", True), ("We have at least two peasants.", True),
+        ("We have more than 3 peasants.", False), ("Alice has no barracks.", True),
+        ("Alice does not have any barrack.", True), ("Bob owns a town hall.", False),
+        ("The enemy has a town hall.", True), ("The opponent has 2 dragons.", False),
         ("The team has 500 gold, and bob has 1 peasant.", True),
         ("The team has 500 gold, and bob has 2 peasants.", False),
-        ("The enemy town hall is found.", False),
-        ("The enemy base is not found.", True),
-        ("Enemies are not near our buildings.", True),
-        ("Alice's peasants mine.", False),
-        ("Bob's army attacks.", False),
-        ("A swordman beats a spearman.", True),
-        ("Spearmen beat swordmen.", False),
-        ("An archer does not beat a dragon.", False),
-        ("A dragon costs 200 gold.", True),
-        ("A barrack trains swordmen.", False),
-        ("A workshop trains archers, dragons and catapults.", True),
+        ("The enemy town hall is found.", False), ("The enemy base is not found.", True),
+        ("Enemies are not near our buildings.", True), ("Alice's peasants mine.", False),
+        ("Bob's army attacks.", False), ("A swordman beats a spearman.", True), ("Spearmen beat swordmen.", False),
+        ("An archer does not beat a dragon.", False), ("A dragon costs 200 gold.", True),
+        ("A barrack trains swordmen.", False), ("A workshop trains archers, dragons and catapults.", True),
     ],
-)
-def test_other_wordings(sentence, truth):
-    env, first, *_ = moments()
-    env.restore(first)
-    assert check(env, sentence) is truth
+)  # fmt: skip
+def test_other_wordings(start, sentence, truth):
+    assert check(start, sentence) is truth
 
 
-def test_the_manual_is_true_where_it_can_be_checked():
-    env, first, *_ = moments()
-    env.restore(first)
-    checked = [check(env, re.sub(r", spearmen beat", ". Spearmen beat", s)) for s in manual()]
-    assert False not in checked
+def test_the_manual_is_true_where_it_can_be_checked(start):
+    assert False not in [check(start, re.sub(r", spearmen beat", ". Spearmen beat", s)) for s in manual()]
 
 
 def test_who_beats_whom():

@@ -17,7 +17,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
-from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAMES, ORIGINAL_NAMES, POT, get_layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, LAYOUT_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
@@ -68,7 +68,7 @@ def test_many_games_at_once_are_those_one_by_one(layout, dynamics, threads):
     rng = np.random.default_rng(3)
     batch = KitchenBatch(5, layout, dynamics, horizon=60, num_threads=threads)
     kitchens = [Kitchen(layout, dynamics, horizon=60) for _ in range(5)]
-    for _ in range(130):
+    for _ in range(90):
         # Interacting often, so that something happens.
         actions = np.where(rng.random((5, 2)) < 0.5, INTERACT, rng.integers(0, 6, (5, 2)))
         sparse, shaped, done = batch.step(actions)
@@ -98,26 +98,12 @@ def test_snapshots_give_the_same_state_back(layout, actions):
 
 def test_states_of_other_kitchens_are_refused():
     snapshot = Kitchen("asymmetric_advantages").snapshot()
-    with pytest.raises(UserError, match="no state of the kitchen 'cramped_room'"):
-        Kitchen().restore(snapshot)
-    with pytest.raises(UserError, match="no state"):
-        Kitchen().restore({"t": 1})
+    for wrong in (snapshot, {"t": 1}):
+        with pytest.raises(UserError, match="no state.*'cramped_room'"):
+            Kitchen().restore(wrong)
 
 
 # ---- layouts -----------------------------------------------------------------------------------------
-
-
-def test_old_names_mean_the_same_kitchens():
-    for alias, name in ALIASES.items():
-        assert get_layout(alias) == get_layout(name)
-
-
-def test_the_originals_names_are_taken_and_its_other_counter_circuit_is_told():
-    assert set(ORIGINAL_NAMES) == set(LAYOUT_NAMES)
-    for name, original in ORIGINAL_NAMES.items():
-        assert get_layout(original) == get_layout(name)
-    with pytest.raises(UserError, match=r"'counter_circuit_o_1order'.*its own 'counter_circuit' is another kitchen"):
-        get_layout("counter_circle")
 
 
 @pytest.mark.parametrize(
@@ -133,9 +119,8 @@ def test_rows_alone_of_kitchens_with_other_rules_are_refused(name, rows):
         get_layout(rows)
     mirrored = [row.translate(str.maketrans("12", "21")) for row in rows]
     assert get_layout(mirrored).name == "custom" and get_layout(mirrored).classic
-    assert not get_layout(name).classic and [row.translate(str.maketrans("12", "  ")) for row in rows] == list(
-        get_layout(name).rows
-    )
+    empty = tuple(row.translate(str.maketrans("12", "  ")) for row in rows)
+    assert not get_layout(name).classic and tuple(get_layout(name).rows) == empty
 
 
 @pytest.mark.parametrize("make", [Kitchen, partial(KitchenBatch, 2)])
@@ -179,16 +164,11 @@ def test_ways_cost_what_they_say(layout):
             assert way is None or len(way) == cost
 
 
-@pytest.mark.parametrize(
-    ("layout", "legal"),
-    [
-        ("cramped_room", 16),
-        ("asymmetric_advantages", 18),
-        ("coordination_ring", 21),
-        ("forced_coordination", 11),
-        ("counter_circuit", 36),
-    ],
-)
+LEGAL = {"cramped_room": 16, "asymmetric_advantages": 18, "coordination_ring": 21, "forced_coordination": 11,
+         "counter_circuit": 36}  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "legal"), LEGAL.items())
 def test_legal_goal_cells(layout, legal):
     kitchen = get_layout(layout)
     assert [int(routes_of(kitchen).reachable(start).sum()) for start in kitchen.starts] == [legal, legal]

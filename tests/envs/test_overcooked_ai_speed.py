@@ -40,22 +40,17 @@ def test_compiled_features_are_the_plain_ones(layout):
 @pytest.mark.parametrize(("layout", "dynamics"), [("cramped_room", "old"), ("counter_circuit", "new")])
 def test_remembered_words_are_those_made_anew(layout, dynamics):
     """Twice the same episode: the second time everything is remembered."""
-    told = []
-    for _ in range(2):
-        kitchen = Kitchen(layout, dynamics)
-        told.append([])
+
+    def told(anew=False):
+        kitchen, words = Kitchen(layout, dynamics), []
         for _ in played(kitchen, 300):
-            words = [(text.observation_text(kitchen, i), text.primitive_phrases(kitchen, i)) for i in range(2)]
-            told[-1].append(words)
-    anew = []
-    kitchen = Kitchen(layout, dynamics)
-    for _ in played(kitchen, 300):
-        words = []
-        for i in range(2):
-            text._scene.cache_clear()
-            words.append((text.observation_text(kitchen, i), text.primitive_phrases(kitchen, i)))
-        anew.append(words)
-    assert told[0] == told[1] == anew
+            for i in range(2):
+                if anew:
+                    text._scene.cache_clear()
+                words.append((text.observation_text(kitchen, i), text.primitive_phrases(kitchen, i)))
+        return words
+
+    assert told() == told() == told(anew=True)
 
 
 def test_remembered_phrases_cannot_be_spoilt():
@@ -64,14 +59,3 @@ def test_remembered_phrases_cannot_be_spoilt():
     phrases = env.action_phrases("alice")
     phrases[0] = "spoilt"
     assert env.action_phrases("alice")[0] != "spoilt"
-
-
-def test_steps_in_which_nothing_happens_pay_nothing():
-    kitchen = Kitchen("cramped_room")
-    quiet = 0
-    for result in played(kitchen, 400):
-        happened = any(result.sparse) or any(result.shaped) or any(result.events)
-        quiet += result is overcooked_ai.rules.QUIET
-        assert happened or result.sparse == (0, 0)
-        assert not (happened and result is overcooked_ai.rules.QUIET)
-    assert 0 < quiet < 400

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 import string
-import time
+import timeit
 
 import pytest
 from random_kitchens import EVERY_GAME, copied, faced, random_kitchen
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import manual, text
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import CELLS, INTERACT, STAY
@@ -20,7 +18,6 @@ from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
 every_game = pytest.mark.parametrize(("name", "dynamics"), EVERY_GAME)
-RANDOM_ACTIONS = (0, 1, 2, 3, STAY, INTERACT, INTERACT, INTERACT, INTERACT)
 DIVIDED = ["XXXXX", "X1X2X", "P X O", "XDSXX"]
 NESTED = ["XXXXXXX", "X     X", "X XOX S", "P1X2X D", "X XPX X", "X     X", "XXXXXXX"]
 CROWD = ["PPPPPP", "P12  P", "O    D", "XXXXSX"]
@@ -28,18 +25,6 @@ CROWD = ["PPPPPP", "P12  P", "O    D", "XXXXSX"]
 
 def cells(layout: Layout) -> list[Cell]:
     return [(x, y) for y in range(layout.height) for x in range(layout.width)]
-
-
-def played(name: str, dynamics: str, steps: int, seed: int = 0):
-    """Random play: the kitchen and the soups delivered, at each step."""
-    kitchen, rng, soups = Kitchen(name, dynamics), random.Random(seed), 0
-    for _ in range(steps):
-        yield kitchen, soups
-        result = kitchen.step([rng.choice(RANDOM_ACTIONS) for _ in range(2)])
-        soups += sum("soup_delivery" in events for events in result.events)
-
-
-# Names
 
 
 @pytest.mark.parametrize("layout", [*LAYOUT_NAMES, DIVIDED, NESTED, CROWD], ids=str)
@@ -56,13 +41,11 @@ def test_every_cell_has_one_name_and_is_found_by_it(layout):
 
 
 def test_names_tell_places_apart():
-    forced, ring, crowd = get_layout("forced_coordination"), get_layout("coordination_ring"), get_layout(CROWD)
-    assert places_of(forced).names[(3, 0)] == "upper pot" and places_of(forced).names[(4, 1)] == "right pot"
-    assert [places_of(forced).names[(2, y)] for y in (1, 2, 3)] == [f"shared counter {n}" for n in (1, 2, 3)]
-    assert places_of(forced).names[(1, 0)] == "side counter 1"
-    assert places_of(ring).names[(0, 3)] == "left onion crate" and places_of(ring).names[(2, 2)] == "counter 4"
-    assert places_of(crowd).names[(1, 0)] == "pot 1" and places_of(crowd).names[(2, 2)] == "floor 2,2"
-    assert places_of(get_layout("cramped_room")).names[(2, 0)] == "pot"
+    layouts = ("forced_coordination", "coordination_ring", CROWD, "cramped_room")
+    forced, ring, crowd, cramped = (places_of(get_layout(layout)).names for layout in layouts)
+    assert (forced[3, 0], forced[4, 1], cramped[2, 0], crowd[1, 0]) == ("upper pot", "right pot", "pot", "pot 1")
+    assert (forced[2, 1], forced[2, 3], forced[1, 0]) == ("shared counter 1", "shared counter 3", "side counter 1")
+    assert (ring[0, 3], ring[2, 2], crowd[2, 2]) == ("left onion crate", "counter 4", "floor 2,2")
 
 
 def test_rooms_have_names():
@@ -91,32 +74,24 @@ def test_the_manual_says_who_can_reach_what(name, dynamics):
 
 def test_the_manual_tells_maps_and_dynamics_apart():
     forced = manual.manual(get_layout("forced_coordination"))
-    assert "Bob can reach no pot." in forced and "Alice can reach no onion crate." in forced
     assert "Shared counters 1 to 3 can be reached from both rooms, so things can pass across." in forced
     assert "Only bob can reach side counters 1 and 4." in forced
     assert "No counter can be reached from both rooms." in manual.manual(get_layout("asymmetric_advantages"))
     circuit = manual.manual(get_layout("counter_circuit"), "new")
     assert "Counters 7 to 10 have floor on opposite sides, so things can pass across." in circuit
     assert any("by itself" in line for line in forced) and not any("by itself" in line for line in circuit)
-    assert "starts by itself" in manual.brief(get_layout(NESTED)) and "empty hands" in manual.brief(
-        get_layout(NESTED), "new"
-    )
-    assert manual.task(get_layout("cramped_room")).count("the serving counter") == 1
-    with pytest.raises(UserError):
-        manual.manual(get_layout(NESTED), "newer")
+    old, new = (manual.brief(get_layout(NESTED), dynamics) for dynamics in ("old", "new"))
+    assert "starts by itself" in old and "empty hands" in new
 
 
 # What cooks read
 
 
-def assert_readable(kitchen: Kitchen, soups: int) -> int:
-    longest = 0
+def assert_readable(kitchen: Kitchen, soups: int) -> None:
     for i in range(2):
         written = text.observation_text(kitchen, i, soups)
         assert len(written) < text.LIMIT and set(written) <= set(string.printable[:95])
         assert written.startswith(f"You are {COOKS[i]}. You ")
-        longest = max(longest, len(written.split()))
-    return longest
 
 
 def assert_proved(kitchen: Kitchen, soups: int) -> None:
@@ -129,33 +104,16 @@ def assert_proved(kitchen: Kitchen, soups: int) -> None:
 
 
 @every_game
-def test_text_in_random_play_is_short_and_proved(name, dynamics):
-    words = []
-    for step, (kitchen, soups) in enumerate(played(name, dynamics, 300)):
-        words.append(assert_readable(kitchen, soups))
-        if step % 10 == 0:
-            assert_proved(kitchen, soups)
-    assert sum(words) / len(words) < 90
-
-
-@every_game
 def test_text_of_any_state_is_short_and_proved(name, dynamics):
-    for seed in range(10):
+    for seed in range(30):
         kitchen = random_kitchen(name, dynamics, seed)
         assert_readable(kitchen, seed)
         assert_proved(kitchen, seed)
 
 
 def test_a_huge_kitchen_has_no_longer_text():
-    rows = [
-        "X" + "P" * 30 + "X",
-        "XO12" + " " * 27 + "X",
-        "P" * 32,
-        "S" + " X" * 15 + "X",
-        "D" + "X " * 15 + "X",
-        "X" * 32,
-    ]
-    kitchen = Kitchen(rows)
+    upper = ["X" + "P" * 30 + "X", "XO12" + " " * 27 + "X", "P" * 32]
+    kitchen = Kitchen([*upper, "S" + " X" * 15 + "X", "D" + "X " * 15 + "X", "X" * 32])
     for pot in places_of(kitchen.layout).fixtures[POT]:
         kitchen.state[CELLS + 3 * (pot[1] * 32 + pot[0]) :][:3] = 3, 2, -1
     assert_readable(kitchen, 3)
@@ -165,13 +123,8 @@ def test_a_huge_kitchen_has_no_longer_text():
 
 def test_an_observation_in_words():
     kitchen = Kitchen("forced_coordination")
-    kitchen.restore(
-        {
-            "t": 20,
-            "players": [[3, 1, 0, None], [1, 2, 3, ["onion"]]],
-            "objects": [[3, 0, "soup", 3, 0, 8], [2, 1, "onion"], [2, 3, "onion"], [1, 0, "dish"]],
-        }
-    )
+    objects = [[3, 0, "soup", 3, 0, 8], [2, 1, "onion"], [2, 3, "onion"], [1, 0, "dish"]]
+    kitchen.restore({"t": 20, "players": [[3, 1, 0, None], [1, 2, 3, ["onion"]]], "objects": objects})
     assert text.observation_text(kitchen, 1) == (
         "You are bob. You are in the left room. You stand on floor 1,2 and face the lower onion crate. You hold an "
         "onion. Alice is in the right room. Alice stands on floor 3,1 and faces the upper pot. Alice holds nothing. "
@@ -182,14 +135,8 @@ def test_an_observation_in_words():
 
 def test_an_observation_is_made_fast():
     kitchen = random_kitchen("counter_circuit", "new", 0)
-    text.observation_text(kitchen, 0)
-    rounds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        for _ in range(50):
-            text.observation_text(kitchen, 0)
-        rounds.append((time.perf_counter() - start) / 50)
-    assert min(rounds) < 150e-6  # measured: 25e-6 on a free core
+    rounds = timeit.repeat(lambda: text.observation_text(kitchen, 0), number=50, repeat=20)
+    assert min(rounds) / 50 < 150e-6  # measured: 25e-6 on a free core
 
 
 # What actions do
@@ -276,12 +223,3 @@ def test_target_phrases_tell_what_happens(name, dynamics):
                     assert phrase == (f"stay on {place}" if cell == cook.cell else f"go to {place}")
                 elif (there := brought(kitchen, i, cell)) is not None:
                     assert_use_is_told(there, i, phrase)
-
-
-def test_phrases_follow_the_cells_that_are_asked_for():
-    kitchen = Kitchen("cramped_room")
-    asked = [(2, 0), (1, 2), (4, 1), (3, 1)]
-    expected = ["wait by the pot", "stay on floor 1,2", "fetch an onion from the right onion crate", "go to floor 3,1"]
-    assert text.target_phrases(kitchen, 0, asked) == expected
-    assert text.target_phrases(kitchen, 0, asked[::-1]) == expected[::-1]
-    assert text.target_phrases(kitchen, 0, []) == []

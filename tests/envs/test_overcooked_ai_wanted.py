@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 
 PARTS = ["vector", "text", "planes", "state", "entities"]
@@ -37,8 +35,9 @@ def by_pot(**own):
         env = parallel_env(**own)
         result = env.reset(seed=seed)
         found.setdefault(env.kitchen.wanted.name, (env, *result))
-    assert set(found) == set(env.kitchen.wanted.names)
-    return found
+        if len(found) == len(env.kitchen.wanted.names):
+            return found
+    raise AssertionError("a pot is not drawn")
 
 
 class Cooks:
@@ -91,35 +90,8 @@ def test_without_a_wanted_pot_everything_is_as_before_it_came(layout, dynamics, 
 # ---- what is drawn -----------------------------------------------------------------------------------
 
 
-def drawn(seed, told_to="all", **own):
-    env = parallel_env(**{**SECRET, **own, "told_to": told_to})
-    env.reset(seed=seed)
-    return env.kitchen.wanted.name, env.kitchen.wanted.told
-
-
-def test_the_seed_decides_the_pot_and_who_is_told():
-    found = [drawn(seed, "one") for seed in range(60)]
-    assert found == [drawn(seed, "one") for seed in range(60)]
-    assert min(Counter(name for name, _ in found).values()) > 20
-    assert min(Counter(told for _, told in found).values()) > 20
-    assert {told for _, told in found} == {(True, False), (False, True)}
-    for told_to, told in (("all", (True, True)), (["alice"], (True, False)), (["bob"], (False, True))):
-        assert [drawn(seed, told_to) for seed in range(60)] == [(name, told) for name, _ in found]
-
-
-def test_later_episodes_without_a_seed_differ_and_come_again_with_the_first_seed():
-    def pots(seed):
-        env = parallel_env(**SECRET)
-        env.reset(seed=seed)
-        return [(env.reset(), env.kitchen.wanted.name)[1] for _ in range(12)]
-
-    assert pots(3) == pots(3) and len(set(pots(3))) == 2
-
-
 def test_told_are_agents_not_players():
-    env = parallel_env(
-        **{**SECRET, "layout": "asymmetric_advantages", "swap_roles": True, "observe": ["vector", "entities"]}
-    )
+    env = parallel_env(**{**SECRET, "layout": "asymmetric_advantages"}, swap_roles=True, observe=["vector"])
     roles = set()
     for seed in range(12):
         observations, infos = env.reset(seed=seed)
@@ -137,10 +109,8 @@ def test_told_are_agents_not_players():
 @pytest.mark.parametrize("told", ["alice", "bob"])
 def test_what_an_untold_cook_observes_at_the_start_is_the_same_for_every_pot(told, layout, level):
     for vector in ("features", "planes"):
-        untold, knowing = [], []
-        found = by_pot(
-            layout=layout, wanted="pot", told_to=[told], action_level=level, observe=PARTS, vector=vector
-        )  # fmt: skip
+        untold, knowing, own = [], [], {"action_level": level, "observe": PARTS, "vector": vector}
+        found = by_pot(layout=layout, wanted="pot", told_to=[told], **own)
         for env, observations, infos in found.values():
             for agent, observation in observations.items():
                 assert env.observation_space(agent).contains(observation)
@@ -178,14 +148,6 @@ def test_what_an_untold_cook_observes_later_depends_on_the_pot_by_deliveries_onl
             break
         assert same(results[0][0]["alice"], results[1][0]["alice"], besides=["state"])
     assert envs[0].kitchen.time > 20
-
-
-def test_words_for_chat_models_do_not_tell_the_pot():
-    for told_to, words in (("all", "both cooks are told"), ("one", "one of the cooks"), (["bob"], "only bob is told")):
-        told = {(env.task, env.brief) for env, *_ in by_pot(**{**SECRET, "told_to": told_to}).values()}
-        ((task, brief),) = told
-        assert "from the wanted pot" in task and "the upper pot or the right pot" in brief and words in brief
-    assert "drawn anew" in parallel_env(**SECRET, wanted_anew=True).brief
 
 
 # ---- what pays ---------------------------------------------------------------------------------------
@@ -233,11 +195,8 @@ def test_a_soup_keeps_its_pot_when_it_is_handed_over(right):
         cooks.step([pot])
     holder = next(p for p in range(2) if (held := env.kitchen.cook(p).held) and held.kind == "soup")
     assert wanted.origins == {holder: pot}
-    free = [
-        cell
-        for cell in places.fixtures[COUNTER]
-        if env.kitchen.item(cell) is None and all(cell in places.reachable(s) for s in env.kitchen.layout.starts)
-    ]
+    shared = set.intersection(*(set(places.reachable(start)) for start in env.kitchen.layout.starts))
+    free = [cell for cell in places.fixtures[COUNTER] if env.kitchen.item(cell) is None and cell in shared]
     counter = free[0]
     observations = carry(cooks, holder, counter)[0]
     assert wanted.origins == {counter: pot}
@@ -337,9 +296,9 @@ def test_what_does_not_know_the_wanted_pot_refuses_it():
     from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
     from rllib_llm_comm.sama.games.overcooked_ai import KitchenPlanning
 
-    with pytest.raises(UserError, match="no subgoal tells where a soup is from"):
-        subgoal_env(layout="forced_coordination", wanted="pot")
-    with pytest.raises(UserError, match="plans and subgoals do not know of it"):
-        KitchenPlanning(parallel_env(**SECRET))
-    with pytest.raises(UserError, match="SelfPlayPPO's arrays of games do not know"):
-        SelfPlayPPOConfig().environment(ENV_ID, env_config=SECRET).validate()
+    for refuses in (
+        lambda: KitchenPlanning(parallel_env(**SECRET)),
+        lambda: SelfPlayPPOConfig().environment(ENV_ID, env_config=SECRET).validate(),
+    ):
+        with pytest.raises(UserError, match="wanted` is"):
+            refuses()

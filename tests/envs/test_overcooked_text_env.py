@@ -138,37 +138,25 @@ def test_masks_forbid_only_what_is_useless():
     assert seen_useless
 
 
-def test_masks_can_be_switched_off():
-    env = parallel_env(mask_useless=False)
+def test_masks_can_be_switched_off_and_rewards_that_are_not_given_are_the_usual_ones():
+    env = parallel_env(mask_useless=False, rewards={"chop": 0.5})
     observations, _ = env.reset()
-    assert all(o["action_mask"].all() for o in observations.values())
+    assert all(seen["action_mask"].all() for seen in observations.values())
+    assert env.settings["rewards"] == {**DEFAULT_REWARDS, "chop": 0.5}
 
 
-def test_the_vector_has_no_memory_unless_legacy():
-    def vectors(**settings):
-        env = parallel_env(map_name="A", action_level="primitive", **settings)
-        observations, _ = env.reset()
-        return observations["alice"]["vector"]
-
-    assert vectors()[:3].tolist() == [0, 0, 0]  # the tomato is out of alice's sight
-    assert vectors(legacy=True)[:2] == pytest.approx([0, 5 / 7])
+@pytest.mark.parametrize(("legacy", "tomato"), [(False, [0, 0]), (True, [0, 5 / 7])])
+def test_the_vector_has_no_memory_unless_legacy(legacy, tomato):
+    observations, _ = parallel_env(map_name="A", action_level="primitive", legacy=legacy).reset()
+    assert observations["alice"]["vector"][:2] == pytest.approx(tomato)  # it is out of alice's sight
 
 
-def test_legacy_vectors_of_busy_agents_are_stale():
-    env = parallel_env(map_name="A", legacy=True, advance="game_step")
-    observations, _ = env.reset()
-    first = observations["alice"]["vector"]
-    names = env.runner.names
-    observations, *_ = env.step({"alice": names.index("deliver"), "bob": 0})
-    assert np.array_equal(observations["alice"]["vector"], first)
-    env = parallel_env(map_name="A", advance="game_step")
-    env.reset()
-    observations, *_ = env.step({"alice": names.index("deliver"), "bob": 0})
-    assert not np.array_equal(observations["alice"]["vector"], first)
-
-
-def test_rewards_that_are_not_given_are_the_usual_ones():
-    assert parallel_env(rewards={"chop": 0.5}).settings["rewards"] == {**DEFAULT_REWARDS, "chop": 0.5}
+@pytest.mark.parametrize("legacy", [True, False])
+def test_legacy_vectors_of_busy_agents_are_stale(legacy):
+    env = parallel_env(map_name="A", legacy=legacy, advance="game_step")
+    before, _ = env.reset()
+    after, *_ = env.step({"alice": env.runner.names.index("deliver"), "bob": 0})
+    assert np.array_equal(before["alice"]["vector"], after["alice"]["vector"]) is legacy
 
 
 # ---- pictures ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_play import play, same
 from test_overcooked_text_rules import check_invariants
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, asked
 from rllib_llm_comm.envs.overcooked_text import observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
@@ -68,33 +68,13 @@ def setup_of(seed, **settings):
     return env.kitchen.setup
 
 
-def test_the_seed_decides_orders_those_who_are_told_and_the_start():
+def test_the_seed_decides_orders_and_the_start():
     settings = {"recipe": ONE_FOOD, "told_to": "one", "orders": 2, "start": "random"}
     setups = [setup_of(seed, **settings) for seed in range(60)]
     assert setups == [setup_of(seed, **settings) for seed in range(60)]
     orders = Counter(order for setup in setups for order in setup.orders)
     assert set(orders) == set(ONE_FOOD) and min(orders.values()) > 20
-    assert {setup.told for setup in setups} == {(True, False), (False, True)}
     assert len({setup.start.grid for setup in setups}) > 55
-
-
-def test_later_episodes_without_a_seed_differ_and_come_again_with_the_first_seed():
-    def drawn(seed):
-        env = parallel_env(recipe=list(RECIPES), start="random")
-        env.reset(seed=seed)
-        return [(env.kitchen.setup, env.reset()) and env.kitchen.setup for _ in range(5)]
-
-    assert drawn(3) == drawn(3) != drawn(4)
-    assert len(set(drawn(3))) == 5
-
-
-@given(st.integers(0, 10**6))
-def test_the_same_seed_gives_the_same_orders_whoever_is_told(seed):
-    setups = [setup_of(seed, recipe=ONE_FOOD, told_to=told) for told in ("all", "one", ["alice"], ["bob"])]
-    assert len({setup.orders for setup in setups}) == 1
-    assert setups[0].told == (True, True)
-    assert sum(setups[1].told) == 1
-    assert setups[2].told == (True, False) and setups[3].told == (False, True)
 
 
 @given(st.integers(0, 10**6), st.sampled_from("ABC"), st.integers(1, 3), st.sampled_from(["full", "oneplate"]))
@@ -126,9 +106,9 @@ def test_a_random_start_has_the_same_things_in_places_that_can_be_reached(seed, 
 @pytest.mark.parametrize("level", ["macro", "primitive"])
 @pytest.mark.parametrize("start", ["map", "random"])
 @pytest.mark.parametrize("map_name", "ABC")
-@pytest.mark.parametrize("told", [["alice"], ["bob"], ["bob", "carol"]])
+@pytest.mark.parametrize("told", [["alice"], ["bob", "carol"]])
 def test_what_an_untold_cook_observes_at_the_start_is_the_same_for_every_order(level, start, map_name, told):
-    for radius in range(4):
+    for radius in (0, 3):
         for layout in ("full", "oneplate"):
             first = {}
             for recipe in RECIPES:
@@ -164,21 +144,12 @@ def test_what_an_untold_cook_observes_later_depends_on_the_order_by_deliveries_o
         bobs = [result[0]["bob"] for result in results]
         assert all(same(bobs[0], bob) for bob in bobs[1:])
         infos = results[0][-1]
-        actions = {
-            agent: rng.choice(np.flatnonzero(results[0][0][agent]["action_mask"]).tolist())
-            for agent in envs[0].agents
-            if infos[agent]["needs_action"] and agent in infos
-        }
+        masks = {agent: results[0][0][agent]["action_mask"] for agent in asked(envs[0].agents, infos)}
+        actions = {agent: rng.choice(np.flatnonzero(mask).tolist()) for agent, mask in masks.items()}
         results = [env.step(actions) for env in envs]
-        if not all(env.agents for env in envs) or any(
-            "delivery" in e for i in results[0][4].values() for e in i["events"]
-        ):
+        happened = [event for info in results[0][4].values() for event in info["events"]]
+        if not all(env.agents for env in envs) or any("delivery" in event for event in happened):
             break
-
-
-def test_critics_of_their_own_get_no_text_of_the_order():
-    observations, _ = parallel_env(**SECRET).reset(seed=0)
-    assert "critic_text" not in observations["bob"]
 
 
 def test_told_cooks_read_the_next_order_at_once():
@@ -195,15 +166,6 @@ def test_told_cooks_read_the_next_order_at_once():
             assert infos["alice"][PRIVATE] == env.kitchen.setup.orders[env.kitchen.served]
     dishes = [" ".join(sorted(order.removesuffix(" salad").split("-"))) for order in env.kitchen.setup.orders]
     assert read == [f"make a {dish} salad" for dish in dishes]
-
-
-def test_nothing_that_all_may_read_names_the_order():
-    env = parallel_env(**SECRET)
-    for told in (env.task, env.brief):
-        assert told == getattr(parallel_env(**SECRET), "task" if told is env.task else "brief")
-    assert "is ordered" in env.task and not any(food in env.task for food in ("tomato", "lettuce", "onion"))
-    assert "Only alice is told the order" in env.brief and "lettuce salad" in env.brief
-    assert "drawn for each episode" in parallel_env(recipe=ONE_FOOD, told_to="one").brief
 
 
 # ---- several orders ----------------------------------------------------------------------------------
@@ -229,13 +191,11 @@ def test_after_a_delivery_the_bowl_and_its_foods_come_back_and_the_next_order_co
             if kitchen.served == served:
                 continue
             deliveries += 1
-            full = [
-                name for name, foods in bowls.items() if sorted(foods) == sorted(orders[served].split()[0].split("-"))
-            ]
+            ordered = sorted(orders[served].split()[0].split("-"))
+            full = [name for name, foods in bowls.items() if sorted(foods) == ordered]
             if kitchen.served < 3:
                 assert kitchen.paid == set() and kitchen.delivery.on is None
-                (back,) = [p for p in kitchen.plates if p.name in full and not p.contents] or [None]
-                assert back is not None
+                (back,) = [plate for plate in kitchen.plates if plate.name in full and not plate.contents]
                 for item in [back, *(kitchen.foods[name] for name in bowls[back.name])]:
                     assert getattr(item, "chops", 0) == 0
                     assert item.cell == starts[item.name] or kitchen.cells[starts[item.name]] != COUNTER
@@ -243,26 +203,6 @@ def test_after_a_delivery_the_bowl_and_its_foods_come_back_and_the_next_order_co
         assert deliveries == 3 and kitchen.delivered
         foods = sum(len(order.split("-")) for order in kitchen.setup.orders)
         assert total <= 3 + 0.2 * foods and total > 3
-
-
-def test_what_comes_back_to_an_occupied_place_goes_beside_it():
-    kitchen = Kitchen("A", recipe="tomato salad", num_agents=1)
-    kitchen.reset(setup_of(0, map_name="A", recipe="tomato salad", num_agents=1, orders=2))
-    runner = MacroRunner(kitchen)
-    names = ["get tomato", "go to knife 1", "chop", "get plate 1", "get tomato", "deliver"]
-    state = None
-    for name in names:
-        runner.step([runner.names.index(name)])
-        while not runner.finished[0]:
-            runner.step([None])
-        if name == "get tomato" and state is None:
-            state = kitchen.items["lettuce"]
-            kitchen.cells[state.cell] = COUNTER
-            state.cell = 5  # where the tomato lay
-            kitchen.cells[5] = state.code
-    assert kitchen.served == 1 and not kitchen.delivered
-    assert kitchen.foods["tomato"].cell == 4 and kitchen.foods["lettuce"].cell == 5
-    assert kitchen.foods["tomato"].chops == 0 and kitchen.plates[0].contents == []
 
 
 @given(st.integers(0, 10**6))
@@ -298,13 +238,12 @@ def test_snapshots_keep_orders_and_start(seed):
 
 
 def test_pictures_show_the_order_and_who_knows_it():
-    env = parallel_env(recipe=["onion salad"], told_to=["bob"], orders=2)
-    env.reset(seed=0)
-    assert env.render("ansi").startswith("onion salad (told to bob), order 1 of 2, step 0\n")
-    secret, orders = env.render("rgb_array"), 2
-    env = parallel_env(recipe=["onion salad"], orders=orders)
-    env.reset(seed=0)
-    assert env.render("ansi").startswith("onion salad, order 1 of 2, step 0\n")
-    changed = np.argwhere((env.render("rgb_array") != secret).any(-1))
+    pictures = []
+    for told_to, said in ((["bob"], " (told to bob)"), ("all", "")):
+        env = parallel_env(recipe=["onion salad"], told_to=told_to, orders=2)
+        env.reset(seed=0)
+        assert env.render("ansi").startswith(f"onion salad{said}, order 1 of 2, step 0\n")
+        pictures.append(env.render("rgb_array"))
+    changed = np.argwhere((pictures[0] != pictures[1]).any(-1))
     (top, left), (bottom, right) = changed.min(0) // 64, changed.max(0) // 64
     assert (top, left) == (bottom, right) == (1, 4)  # bob's cell

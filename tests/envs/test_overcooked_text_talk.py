@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_play import play
 
-from rllib_llm_comm.envs.interface import PRIVATE
 from rllib_llm_comm.envs.overcooked_text import cooks, observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
 from rllib_llm_comm.envs.overcooked_text.observation_text import LEFT, RIGHT, Option, SeenItem, View
-from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
+from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, understand
 from tools.embedded_model.kitchens import options, random_view
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
@@ -27,43 +26,16 @@ BOB = View("bob", (), RIGHT, counter=(), shelf=SHELF)
 # ---- meanings ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_order_in_every_wording_means_what_the_game_tells(recipe):
-    env = parallel_env(recipe=[recipe], told_to=["alice"])
-    _, infos = env.reset(seed=0)
-    foods = recipe.removesuffix(" salad").split("-")
-    said = {word(order(foods), np.random.default_rng(k)) for k in range(30)}
-    assert len(said) == 3
-    for message in said:
-        assert env.meaning(message) == infos["alice"][PRIVATE] == recipe
-        assert ordered_foods(understand(message)) == tuple(sorted(foods))
-        assert len(message.split()) <= 10
-
-
 @pytest.mark.parametrize(
     ("message", "meant"),
     [
-        ("please bring the tomato", "tomato"),
-        ("Here comes the BOWL!", "bowl"),
-        ("i cut the onion now", "onion"),
-        ("tomato, tomato tomato", "tomato"),
-        ("bring the bowl and the onion", "bowl onion"),
-        ("salad of tomato and lettuce", "lettuce-tomato salad"),
-        ("i serve the salad", ""),
-        ("tell me the order", ""),
-        ("what a lovely kitchen", ""),
-        ("", ""),
-        ("tomatoes \ufffd", ""),
+        ("Here comes the BOWL!", "bowl"), ("tomato, tomato tomato", "tomato"),
+        ("bring the bowl and the onion", "bowl onion"), ("salad of tomato and lettuce", "lettuce-tomato salad"),
+        ("i serve the salad", ""), ("tell me the order", ""), ("", ""), ("tomatoes \ufffd", ""),
     ],
-)
+)  # fmt: skip
 def test_the_meaning_is_the_food_or_dish_that_is_named(message, meant):
     assert meaning(message) == meant
-
-
-def test_games_without_a_parser_know_no_meaning():
-    from rllib_llm_comm.envs.frozen_lake.env import parallel_env as lake
-
-    assert lake().meaning("make a tomato salad") is None
 
 
 # ---- what is said ------------------------------------------------------------------------------------
@@ -117,14 +89,12 @@ def test_the_cook_has_an_answer_in_every_kitchen_whose_order_it_is_not_told(seed
 @pytest.mark.parametrize("map_name", "ABC")
 def test_labels_tell_what_the_speaker_knows(told, map_name):
     """Whoever is not told the order never names a dish, nor a food that it does not hold or have before it."""
-    from rllib_llm_comm.envs.overcooked_text.cooks import messages
-
     env = parallel_env(map_name=map_name, recipe=ONE_FOOD, told_to=told)
     rng, telling = np.random.default_rng(0), 0
     for seed in range(6):
         first = True
         for _ in play(env, rng, seed=seed):
-            said = messages(env.kitchen, env.possible_agents, rng)
+            said = cooks.messages(env.kitchen, env.possible_agents, rng)
             for index, agent in enumerate(env.possible_agents):
                 saying = understand(said[agent])
                 if env.kitchen.told(index) is None:
@@ -148,9 +118,8 @@ def test_labels_tell_what_the_speaker_knows(told, map_name):
     st.sampled_from(["full", "oneplate"]),
 )
 def test_a_scripted_pair_can_do_every_start_and_order(seed, map_name, start, layout):
-    env = parallel_env(
-        map_name=map_name, layout=layout, recipe=list(RECIPES), told_to="one", start=start, max_game_steps=600
-    )
+    own = {"map_name": map_name, "layout": layout, "start": start}
+    env = parallel_env(**own, recipe=list(RECIPES), told_to="one", max_game_steps=600)
     team = ScriptedTeam(env)
     _, infos = env.reset(seed=seed)
     team.begin(seed)

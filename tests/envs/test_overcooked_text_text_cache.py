@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRu
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
-STEPS = 600
+STEPS = 400
 
 
 def compare(runner):
@@ -35,7 +35,7 @@ def test_wording_is_that_of_the_state(map_name, radius, agents, legacy):
     runners = [MacroRunner(kitchen, include_moves=True), PrimitiveRunner(kitchen)]
     for step in range(STEPS):
         # Primitive steps leave macro-actions nowhere in particular: stranger states than play alone would reach.
-        runner = runners[step // 100 % 2]
+        runner = runners[step // 50 % 2]
         runner.step([rng.randrange(runner.num_actions) for _ in range(agents)])
         if kitchen.delivered or kitchen.game_step >= 400:
             kitchen.reset()

@@ -26,7 +26,6 @@ class Toy(ParallelEnv):
         self.agents = []
         self.terminate, self.truncate, self.busy = terminate or {}, truncate or {}, busy or {}
         self.render_mode = "ansi"
-        self.seeds = []
         self.spaces = {name: gym.spaces.Box(-1e9, 1e9, (2,), np.float32) for name in names}
         self.choices = {name: gym.spaces.Discrete(k + 2) for k, name in enumerate(names)}
 
@@ -40,18 +39,11 @@ class Toy(ParallelEnv):
         return {a: np.array([self.time, self.luck], np.float32) for a in self.agents}
 
     def _infos(self):
-        return {
-            a: {
-                "needs_action": self.time not in self.busy.get(a, ()),
-                "events": [f"{a}{self.time}"],
-                "bumped": self.time == 1,
-                "time": self.time,
-            }
-            for a in self.agents
-        }
+        shared = {"bumped": self.time == 1, "time": self.time}
+        busy = {a: self.time in self.busy.get(a, ()) for a in self.agents}
+        return {a: {**shared, "needs_action": not busy[a], "events": [f"{a}{self.time}"]} for a in self.agents}
 
     def reset(self, seed=None, options=None):
-        self.seeds.append(seed)
         self.luck = np.random.default_rng(seed).integers(1000)
         self.agents, self.time, self.acted = list(self.possible_agents), 0, []
         return self._look(), self._infos()

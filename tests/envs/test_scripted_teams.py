@@ -83,15 +83,14 @@ def test_with_talk_cooks_of_salads_do_better_than_without(map_name, limit):
 
 
 @pytest.mark.parametrize(
-    ("layout", "told"),
+    ("layout", "told", "level"),
     [
-        ("asymmetric_advantages", "bob"),
-        ("coordination_ring", "alice"),
-        ("forced_coordination", "bob"),
-        ("counter_circuit", "alice"),
+        ("asymmetric_advantages", "bob", "goal_cell"),
+        ("coordination_ring", "alice", "primitive"),
+        ("forced_coordination", "bob", "primitive"),
+        ("counter_circuit", "alice", "goal_cell"),
     ],
 )
-@pytest.mark.parametrize("level", ["goal_cell", "primitive"])
 def test_with_talk_cooks_of_soups_do_better_than_without(layout, told, level):
     own = {"layout": layout, "wanted": "pot", "wanted_anew": True, "action_level": level, **SHORT}
     talk, silence = with_and_without_talk(SOUPS, 4, {**own, "told_to": [told]})

@@ -8,7 +8,7 @@ import pytest
 from rllib_llm_comm.envs import door, referential
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.verco.message_protocol import same_request
-from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest
+from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
 
 GAMES = [door, referential]
 
@@ -83,33 +83,11 @@ def test_only_the_listener_is_paid_where_asked_for(game):
     assert finish(env, ScriptedTeacher().advise) == {"alice": 0.0, "bob": 1.0}
 
 
-@pytest.mark.parametrize("game", GAMES)
-def test_the_teacher_tells_or_asks_and_is_understood(game):
-    env = game.parallel_env()
-    rng = np.random.default_rng(0)
-    for seed in range(40):
-        env.reset(seed=seed)
-        request = TeacherRequest(agents=("alice", "bob"), observations={}, state=env.teacher_state)
-        said = ScriptedTeacher().messages(request, rng=rng)
-        assert env.meaning(said["alice"]) == env.fact
-        assert game.understand(said["alice"]) == ("tell", env.fact)
-        assert env.meaning(said["bob"]) is None and game.understand(said["bob"]) == ("ask", "")
-
-
 def test_words_that_tell_facts_apart_are_single_tokens_of_the_embedded_model():
     """Spelt words were learnt by nobody: messages of one wrong letter, and scores of phrases that differ in length."""
     base = load_base_model("embedded")
     for word in {word for game in GAMES for fact in game.parallel_env().facts for word in fact.split()}:
         assert len(base.encode_after_blank(word)) == 1, word
-
-
-@pytest.mark.parametrize("sayings", GAMES)
-def test_wordings_of_one_fact_are_the_same_request_and_of_another_not(sayings):
-    one, other = (next(fact for fact in sayings.parallel_env().facts if colour in fact) for colour in ("lime", "plum"))
-    first = [wording.format(one) for wording in sayings.TELL]
-    assert all(same_request(first[0], message) for message in first)
-    assert not any(same_request(first[0], wording.format(other)) for wording in sayings.TELL)
-    assert same_request(*sayings.ASK) and not same_request(first[0], sayings.ASK[0])
 
 
 def test_questions_of_two_games_are_not_the_same_request():

@@ -9,7 +9,7 @@ import pytest
 from hostile import write_checkpoint
 from PIL import Image, ImageSequence
 from test_counterfactuals import Hearers
-from test_replay import NASTY, RandomCooks
+from test_replay import NASTY
 from toys import ColourTalk
 from typer.testing import CliRunner
 
@@ -41,10 +41,8 @@ class Mute(Says):
 
 def frames_of(path):
     with Image.open(path) as picture:
-        return [
-            (np.asarray(one.convert("RGB")).astype(int), one.info["duration"])
-            for one in ImageSequence.Iterator(picture)
-        ]
+        told = ((one.convert("RGB"), one.info["duration"]) for one in ImageSequence.Iterator(picture))
+        return [(np.asarray(image).astype(int), duration) for image, duration in told]
 
 
 def episode_of(player):
@@ -86,30 +84,18 @@ def test_any_message_can_be_drawn(tmp_path, words):
 
 def test_a_game_without_pictures_is_refused(tmp_path):
     (episode,) = record(Hearers(), env=ColourTalk(length=3))
-    with pytest.raises(UserError, match="draws no pictures"):
+    with pytest.raises(UserError, match="pictures"):
         write_animation(episode, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())
 
 
-def test_an_agent_that_cannot_be_asked_in_silence_is_drawn_without(tmp_path):
-    (episode,) = record(RandomCooks(), seed=4, env=parallel_env(**COOKS))
-    assert episode.no_silence and write_animation(episode, tmp_path / "x.gif").stat().st_size > 1000
-
-
-@pytest.fixture(scope="module")
-def cooks(tmp_path_factory):
-    return str(write_checkpoint(tmp_path_factory.mktemp("cooks"), env_config=COOKS))
-
-
-def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):
+def test_the_command_and_a_stage_write_it_and_other_formats_are_refused(tmp_path):
+    cooks = str(write_checkpoint(tmp_path / "cooks", env_config=COOKS))
     page, picture = tmp_path / "page.html", tmp_path / "told.gif"
     done = CliRunner().invoke(cli, ["replay", cooks, "--out", str(page), "--animation", str(picture)])
     assert done.exit_code == 0, done.output
     assert page.is_file() and len(frames_of(picture)) > 2
     wrong = CliRunner().invoke(cli, ["replay", cooks, "--animation", str(tmp_path / "told.mp4")])
-    assert isinstance(wrong.exception, UserError) and "must be the name of a .gif file" in str(wrong.exception)
-
-
-def test_a_stage_writes_it(cooks, tmp_path):
+    assert isinstance(wrong.exception, UserError) and ".gif" in str(wrong.exception)
     run({"replay": {"run": "replay", "config": {"checkpoint": cooks, "animation": True}}}, tmp_path)
     assert {"replay.html", "replay.gif"} <= {path.name for path in (tmp_path / "f/replay").iterdir()}

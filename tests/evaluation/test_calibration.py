@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
@@ -36,9 +35,11 @@ def test_figures_of_two_candidates():
     assert openness(scores, mask, "sum", 0.1).decided == 0.5  # 3**10 to 1
 
 
-@given(
-    st.lists(st.lists(st.floats(-50, 0), min_size=2, max_size=6), min_size=2, max_size=8), st.floats(0.2, 0.95)
-)  # fmt: skip
+ROWS = st.lists(st.lists(st.floats(-50, 0), min_size=2, max_size=6), min_size=2, max_size=8)
+
+
+@given(ROWS, st.floats(0.2, 0.95))
+@example([[0.0] * 4] * 3, 0.5)  # equal scores have no temperature
 def test_the_temperature_that_is_found_gives_the_entropy(rows, aim):
     wide = max(map(len, rows))
     mask = np.array([[1] * len(row) + [0] * (wide - len(row)) for row in rows])
@@ -51,25 +52,7 @@ def test_the_temperature_that_is_found_gives_the_entropy(rows, aim):
         assert openness(scores, mask, "", found * 1.1).entropy >= aim - 1e-9
 
 
-def test_equal_scores_have_no_temperature():
-    assert find_temperature(np.zeros((3, 4)), np.ones((3, 4)), 0.5) == 1.0
-
-
-def test_texts_are_scored_as_if_alone():
-    model = AdaptedModel(load_base_model())
-    asks = [
-        ("i see a tomato. next i", ("wait", "get the tomato"), (1, 1)),
-        ("i hold a bowl. next i", ("wait", "chop", "get the tomato"), (1, 0, 1)),
-    ]
-    for normalization in ("sum", "token", "word"):
-        both = score_texts(model, asks, normalization=normalization, role=None)
-        assert both.shape == (2, 3) and both[0, 2] == MASKED and both[1, 1] == MASKED
-        for row, ask in enumerate(asks):
-            alone = score_texts(model, [ask], normalization=normalization, role=None)[0]
-            torch.testing.assert_close(both[row, : len(alone)], alone, atol=1e-4, rtol=1e-4)
-
-
-def test_a_game_is_calibrated_the_same_way_twice():
+def test_a_game_is_calibrated_the_same_way_twice_by_decisions_with_a_choice_alone():
     base = load_base_model()
     first, again = (calibrate(base, make_env(DOOR), 30, entropy=0.6, seed=3, present=("word", 2.0)) for _ in range(2))
     assert first == again and first.decisions == 30
@@ -77,9 +60,6 @@ def test_a_game_is_calibrated_the_same_way_twice():
     assert all(abs(row.entropy - 0.6) < 0.03 for row in first.chosen)
     assert first.present is not None and (first.present.normalization, first.present.temperature) == ("word", 2.0)
     assert first.advice.decided == min(row.decided for row in first.chosen)
-
-
-def test_only_decisions_with_a_choice_count():
     views = [moment.view for moment in random_moments(make_env(DOOR), 20, seed=0)]
     assert len(views) == 20 and all(sum(view.mask) > 1 for view in views)
 
@@ -91,10 +71,8 @@ TOLD = {"map_name": "B", "recipe": ["tomato salad", "lettuce salad"], "told_to":
 def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard():
     base, sets = load_base_model(), {"default": DEFAULT_TEMPLATES, "mine": PromptTemplates(read_prompts(MINE))}
     told = []
-    found = calibrate(
-        base, make_env(KITCHEN, **TOLD), 24, seed=1, present=("token", 0.7),
-        progress=lambda *counts: told.append(counts), prompts=sets,
-    )  # fmt: skip
+    how = {"seed": 1, "present": ("token", 0.7), "prompts": sets, "progress": lambda *counts: told.append(counts)}
+    found = calibrate(base, make_env(KITCHEN, **TOLD), 24, **how)
     assert told == [(24 * (n + 1), 24 * 6) for n in range(6)]  # a score that is known is not made again
     assert [(row.prompts, row.heard) for row in found.compared] == [
         ("default", False), ("default", True), ("mine", False), ("mine", True)
@@ -133,13 +111,6 @@ def test_a_game_without_a_scripted_player_is_compared_in_silence():
 
 
 def test_games_without_words_or_choice_are_refused():
-    base = load_base_model()
-    numbers = make_env("rllib_llm_comm/frozen_lake-v0", observe=["vector"])
-    with pytest.raises(UserError, match="not in words"):
-        calibrate(base, numbers, 5)
-    with pytest.raises(UserError, match="`--entropy` is 1"):
-        calibrate(base, make_env(DOOR), 5, entropy=1.0)
-
     class Rail:
         """One agent, one way."""
 
@@ -151,8 +122,10 @@ def test_games_without_words_or_choice_are_refused():
         def step(self, actions):
             return self.reset()[0], {}, {}, {}, {}
 
-    with pytest.raises(UserError, match="too little to choose"):
-        calibrate(base, Rail(), 5)
+    numbers = make_env("rllib_llm_comm/frozen_lake-v0", observe=["vector"])
+    for env, aim, cause in ((numbers, 0.5, "words"), (make_env(DOOR), 1.0, "`--entropy`"), (Rail(), 0.5, "choose")):
+        with pytest.raises(UserError, match=cause):
+            calibrate(load_base_model(), env, 5, entropy=aim)
 
 
 def test_settings_come_from_the_file_and_options_stand_above():
@@ -182,13 +155,12 @@ def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"file": None}, "no game is named"),
-        ({"file": EXAMPLES / "verco.yaml", "stage": "verko"}, "`--stage` is 'verko'.*verco"),
-        ({"file": EXAMPLES / "mappo.yaml"}, "has 0 different stages"),
-        ({"file": EXAMPLES / "verco.yaml", "prompts": ["twosum"]}, "`--prompts` is 'twosum'.*Did you mean 'twosome'"),
-        ({"file": EXAMPLES / "verco.yaml", "prompt_format": "chta"}, "`prompt_format` is 'chta'"),
+        ({"file": None}, "no game"), ({"file": EXAMPLES / "mappo.yaml"}, "0 different stages"),
+        ({"file": EXAMPLES / "verco.yaml", "stage": "verko"}, "`--stage` is 'verko'"),
+        ({"file": EXAMPLES / "verco.yaml", "prompts": ["twosum"]}, "`--prompts` is 'twosum'"),
+        ({"file": EXAMPLES / "verco.yaml", "prompt_format": "chta"}, "`prompt_format`"),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_is_told(arguments, message):
     with pytest.raises(UserError, match=message):
         read_settings(**arguments)

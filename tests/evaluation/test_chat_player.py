@@ -27,22 +27,14 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 @pytest.mark.parametrize(
     ("answer", "index", "how"),
     [
-        ("take the tomato", 1, "exact"),
-        ("Thinking...\ntake the tomato\n", 1, "exact"),
-        ("<think>wait</think>\ngo to the counter", 3, "exact"),
-        ("**Take the tomato.**", 1, "folded"),
-        ("2. take the tomato", 1, "folded"),
-        ("3", 2, "number"),
-        ("Option (4) because it is near", 0, "fallback"),
-        ("4) because it is near", 3, "number"),
-        ("I would take the tomato now, please.", 1, "contained"),
-        ("chop tomato on the first board", 2, "nearest"),
-        ("take the tomato, then go to the counter", 0, "fallback"),
-        ("99", 0, "fallback"),
+        ("Thinking...\ntake the tomato\n", 1, "exact"), ("<think>wait</think>\ngo to the counter", 3, "exact"),
+        ("**Take the tomato.**", 1, "folded"), ("2. take the tomato", 1, "folded"), ("3", 2, "number"),
+        ("Option (4) because it is near", 0, "fallback"), ("4) because it is near", 3, "number"),
+        ("I would take the tomato now, please.", 1, "contained"), ("chop tomato on the first board", 2, "nearest"),
+        ("take the tomato, then go to the counter", 0, "fallback"), ("99", 0, "fallback"),
         ("I cannot help with that.", 0, "fallback"),
-        ("", 0, "fallback"),
     ],
-)
+)  # fmt: skip
 def test_answers(answer, index, how):
     assert parse_choice(answer, PHRASES) == (index, how)
 
@@ -65,34 +57,22 @@ def sees(prompt: str) -> str:
     return f"name {re.search(r'the other sees (red|blue|green)', prompt).group(1)}"
 
 
-def settings(server, **more):
-    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, **more}
-
-
 def test_plays_and_pays_once(tmp_path):
     env = ColourTalk(length=4, obvious=True)
     with ChatServer(sees) as server:
-        player = ChatPlayer(settings(server, cache_dir=str(tmp_path / "cache")), env.task, env.brief)
+        player = ChatPlayer(server.settings(cache_dir=str(tmp_path / "cache")), env.task, env.brief)
         result = evaluate(player, episodes=2, env=env)
         assert result.return_mean == 4.0 and player.counts["exact"] == sum(player.counts.values()) == 16
         assert env.task in server.requests[0]["messages"][-1]["content"]
         asked = len(server.requests)
-        again = ChatPlayer(settings(server, cache_dir=str(tmp_path / "cache")), env.task, env.brief)
+        again = ChatPlayer(server.settings(cache_dir=str(tmp_path / "cache")), env.task, env.brief)
         assert evaluate(again, episodes=2, env=env) == result
         assert len(server.requests) == asked and again.client.counters.cached == 16
 
 
-def test_a_recording_plays_the_same_without_a_server(tmp_path):
-    env, tape = ColourTalk(length=3, obvious=True), str(tmp_path / "tape.jsonl")
-    with ChatServer(sees) as server:
-        first = evaluate(ChatPlayer(settings(server, cassette=tape), env.task, env.brief), episodes=1, env=env)
-    again = ChatPlayer({"cassette": tape}, env.task, env.brief)
-    assert evaluate(again, episodes=1, env=env) == first and again.client.counters.requests == 0
-
-
 def test_single_failures_do_not_end_the_game():
     with ChatServer(500, 500, sees) as server:
-        player = ChatPlayer(settings(server, max_retries=0))
+        player = ChatPlayer(server.settings(max_retries=0))
         result = evaluate(player, episodes=1, env=ColourTalk(length=3, obvious=True))
         assert result.episodes == 1 and player.counts["failures"] == player.counts["fallback"] == 2
         player.require_answers()
@@ -101,25 +81,22 @@ def test_single_failures_do_not_end_the_game():
 @pytest.mark.parametrize(("trouble", "most"), [(500, 3), (None, 3), (401, 1), (400, 5)])
 def test_nobody_plays_no_game(trouble, most):
     with ChatServer(trouble) as server:
-        player = ChatPlayer(settings(server, max_retries=0))
+        player = ChatPlayer(server.settings(max_retries=0))
         with pytest.raises(UserError):
             evaluate(player, episodes=10, env=ColourTalk(length=3))
         assert len(server.requests) == most
 
 
-def test_a_game_without_any_answer_is_no_play():
-    with ChatServer(400) as server:
-        player = ChatPlayer(settings(server))
-        evaluate(player, episodes=1, env=ColourTalk(length=2))
-        with pytest.raises(UserError, match="answered no request at all"):
-            player.require_answers()
-
-
-def test_cut_answers_are_counted():
+def test_cut_answers_are_counted_and_a_game_without_any_answer_is_no_play():
     with ChatServer(completion("Let me think about", "length")) as server:
-        player = ChatPlayer(settings(server))
+        player = ChatPlayer(server.settings())
         evaluate(player, episodes=1, env=ColourTalk(length=2))
         assert player.counts["truncated"] == player.counts["fallback"] == 4
+    with ChatServer(400) as server:
+        player = ChatPlayer(server.settings())
+        evaluate(player, episodes=1, env=ColourTalk(length=2))
+        with pytest.raises(UserError, match="no request"):
+            player.require_answers()
 
 
 def stage(**config):
@@ -129,8 +106,8 @@ def stage(**config):
 
 def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path, capsys):
     with ChatServer("1", 500) as server:
-        asks = stage(chat=settings(server, max_retries=0))
-        with pytest.raises(UserError, match=r"gave no answer to 3 questions in a row, each sent once \("):
+        asks = stage(chat=server.settings(max_retries=0))
+        with pytest.raises(UserError, match="no answer to 3 questions"):
             run(asks, tmp_path)
         assert record(tmp_path, "play")["status"] == "running"
         assert not (tmp_path / "f/play/evaluation.json").exists()
@@ -148,13 +125,12 @@ def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path, cap
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"chat": {}}, "`play.config.chat.model` is missing"),
+        ({"chat": {}}, "`play.config.chat.model` is missing"), ({}, "chat"),
         ({"chat": {"local": "smollm2", "temprature": 1}}, "Did you mean 'temperature'"),
         ({"chat": {"model": "m"}, "episodes": 0}, "play.config.episodes"),
         ({"chat": {"cassette": "no_such_tape.jsonl"}}, "no_such_tape.jsonl"),
-        ({}, "chat"),
     ],
-)
+)  # fmt: skip
 def test_bad_settings(config, says, tmp_path):
     refused(tmp_path, stage(**config), says)
 

@@ -17,14 +17,10 @@ from rllib_llm_comm.evaluation.study_results import read_results
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CITED = sorted({name for page in PAGES for name in re.findall(r"results/(\w+)/report\.\w+", page.read_text())})
+REPORTS = sorted(path.parent.name for path in RESULTS.glob("*/report.md"))
 
 
-def test_all_reports_are_cited():
-    assert sorted(path.parent.name for path in RESULTS.glob("*/report.md")) == CITED
-
-
-@pytest.mark.parametrize("name", CITED)
+@pytest.mark.parametrize("name", REPORTS)
 def test_a_cited_report_is_made_again(name, tmp_path):
     folder = RESULTS / name
     write_report(read_results(folder), tmp_path)

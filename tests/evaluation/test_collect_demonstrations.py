@@ -86,7 +86,7 @@ def test_actions_of_one_phrase_are_one_choice():
 @pytest.mark.parametrize("action", [1, 7])
 def test_a_choice_that_is_not_allowed_is_told_with_the_player_and_what_was_allowed(action):
     view = TextObservation("you are here.", ("go", "wait", "leave"), (True, False, True), "")
-    with pytest.raises(UserError, match=rf"^cook chose action {action} .*0 \('go'\), 2 \('leave'\).*you are here"):
+    with pytest.raises(UserError, match=rf"^cook .* {action} .*0 \('go'\), 2 \('leave'\).*you are here"):
         _row(view, {}, action, "cook")
 
 
@@ -147,9 +147,7 @@ def test_only_answers_of_a_chat_model_that_are_understood_are_demonstrations(tmp
     assert list((tmp_path / "chat" / "_chat_cache").rglob("*.json")), "answers that were paid for are kept"
 
 
-def test_the_seed_decides(whole, tmp_path):
-    collect(tmp_path / "same")
-    assert rows(tmp_path / "same") == rows(whole)
+def test_another_seed_gives_others(whole, tmp_path):
     collect(tmp_path / "other", seed=1)
     assert rows(tmp_path / "other") != rows(whole)
 
@@ -173,7 +171,7 @@ def test_a_killed_collection_goes_on(whole, tmp_path):
     assert 0 < len(rows(folder)) < len(rows(whole))
     (folder / "part-00099.parquet").write_bytes(b"half a part")
     assert collect(folder).complete
-    assert rows(folder) == rows(whole)
+    assert rows(folder) == rows(whole), "the seed decides"
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
     assert collect(folder).labels == len(rows(whole))
     assert {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")} == before
@@ -182,18 +180,15 @@ def test_a_killed_collection_goes_on(whole, tmp_path):
 @pytest.mark.parametrize(
     ("other", "setting"),
     [
-        ({"target_demonstrations": 0}, "target_demonstrations"),
-        ({"player": "zoo:door"}, "`player` was trained in 'rllib_llm_comm/door-v0'"),
-        ({"messages": "own"}, "messages"),
-        ({"messages": "teacher", "player": {"sessions": ["x"]}}, "messages"),
-        ({"messages": "teacher", "teacher": "owl"}, "teacher"),
+        ({"target_demonstrations": 0}, "target_demonstrations"), ({"player": "zoo:door"}, "`player` .*door-v0"),
+        ({"messages": "own"}, "messages"), ({"messages": "teacher", "player": {"sessions": ["x"]}}, "messages"),
+        ({"messages": "teacher", "teacher": "owl"}, "teacher"), ({"player": {"sessions": 3}}, "player.sessions"),
         ({"player": {"policy": "scripted", "sessions": ["x"]}}, "player"),
-        ({"player": {"sessions": 3}}, "player.sessions"),
-        ({"player": f"{__name__}:forbidden"}, f"player '{__name__}:forbidden' of 'alice' in '{ENV}'"),
-        ({"player": f"{__name__}:breaks"}, "breaks' failed .RuntimeError: no weights.; mend the function"),
-        ({"player": f"{__name__}:takes_nothing"}, "takes_nothing' failed .TypeError"),
+        ({"player": f"{__name__}:forbidden"}, f"{__name__}:forbidden' of 'alice' in '{ENV}'"),
+        ({"player": f"{__name__}:breaks"}, "breaks' .*RuntimeError: no weights"),
+        ({"player": f"{__name__}:takes_nothing"}, "takes_nothing' .*TypeError"),
     ],
-)
+)  # fmt: skip
 def test_bad_settings(tmp_path, other, setting):
     with pytest.raises(UserError, match=setting) as caught:
         collect(tmp_path / "bad", **other)
@@ -202,5 +197,5 @@ def test_bad_settings(tmp_path, other, setting):
 
 def test_other_settings_are_refused(whole):
     for other in ({"seed": 5}, {"random_share": 0.5}, {"messages": "teacher"}):
-        with pytest.raises(UserError, match="demonstrations that were collected with other settings"):
+        with pytest.raises(UserError, match="other settings"):
             collect(whole, **other)

@@ -38,9 +38,7 @@ class Obeys(OneGamePolicy):
     def act(self, observations, explore=True):
         self.moment += 1
         ears = {"alice": {}, "bob": {"alice": self.said} if self.said and self.moment % 2 == 0 else {}}
-        return {
-            agent: Decision(0, self.said, ears[agent], ["a", "b", "c"], self.heard, 0.0, "") for agent in observations
-        }
+        return {a: Decision(0, self.said, ears[a], ["a", "b", "c"], self.heard, 0.0, "") for a in observations}
 
     def judge(self, rows):
         self.asked.append([(agent, heard) for agent, _, heard in rows])
@@ -56,7 +54,7 @@ def shown(page, tmp_path, moment):
     return re.sub(r"<script.*?</script>", "", opened(page, tmp_path, moment), flags=re.DOTALL)
 
 
-def test_decisions_with_something_heard_and_no_others_are_scored_in_silence():
+def test_decisions_with_something_heard_and_no_others_are_scored_in_silence(tmp_path):
     player = Obeys()
     (episode,) = record(player, env=ColourTalk(length=4))
     moments = [frame["agents"]["bob"] for frame in episode.frames]
@@ -67,6 +65,9 @@ def test_decisions_with_something_heard_and_no_others_are_scored_in_silence():
     assert not any(key in moments[moment] for moment in (1, 3, 4) for key in KEYS)
     assert not any(key in frame["agents"]["alice"] for frame in episode.frames for key in KEYS)
     assert episode.no_silence == ""
+    moments[2]["influence"] = 0.2
+    curves = told(write_replay(episode, tmp_path / "r.html"))["curves"]
+    assert curves == {"influence of messages on bob": [0.6, 0.0, 0.2, 0.0, 0.0]}
 
 
 @pytest.mark.parametrize(
@@ -77,14 +78,12 @@ def test_a_message_that_leaves_the_order_or_breaks_a_tie_changes_no_most_likely_
     assert episode.frames[0]["agents"]["bob"]["changed"] is False
 
 
-def test_it_can_be_left_out_and_then_nothing_more_is_scored(tmp_path):
+def test_it_can_be_left_out_and_the_page_says_why_there_is_nothing_to_show(tmp_path):
     player = Obeys()
     (episode,) = record(player, env=ColourTalk(length=4), counterfactuals=False)
     assert not player.asked and not any(k in f["agents"]["bob"] for f in episode.frames for k in KEYS)
     assert "`counterfactuals` is off" in told(write_replay(episode, tmp_path / "r.html"))["influence"]
 
-
-def test_the_page_says_why_there_is_nothing_to_show(tmp_path):
     class Mute(Obeys):
         judge = None
 
@@ -109,15 +108,6 @@ def test_the_page_shows_it_in_a_browser(tmp_path):
     assert 'class="silent"' not in quiet and "influence of what it heard" not in quiet
 
 
-def test_its_curve_shows_when_messages_moved_somebody(tmp_path):
-    player = Obeys()
-    (episode,) = record(player, env=ColourTalk(length=4))
-    episode.frames[2]["agents"]["bob"]["influence"] = 0.2
-    assert told(write_replay(episode, tmp_path / "r.html"))["curves"] == {
-        "influence of messages on bob": [0.6, 0.0, 0.2, 0.0, 0.0]
-    }
-
-
 class Hearers(RandomCooks):
     """As its parent, whose texts no page should run; what it would do in silence is known."""
 
@@ -131,17 +121,15 @@ def test_texts_around_it_are_data(tmp_path):
     assert NASTY not in page and page.count("<script") == 2 and '"silent":[' in page
     # A game may name its agents as it likes; their names stand in the line, in titles and over curves.
     cards = [{"reward": 0.0, "heard": {"a": NASTY}, "said": "", "events": [], "busy": False} for _ in "abc"]
-    for influence, card in zip((0.1, 0.5, 0.9), cards, strict=True):
+    frames = [{"game_step": k, "ansi": "x", "image": None, "metrics": {}} for k in range(3)]
+    for frame, influence, card in zip(frames, (0.1, 0.5, 0.9), cards, strict=True):
         card |= {"text": "", "subgoal": "", "candidates": [NASTY], "probabilities": [1.0], "action": 0, "phrase": NASTY}
-        card |= {"silent": [1.0], "influence": influence, "changed": True}
-    frames = [
-        {"game_step": k, "ansi": "x", "image": None, "metrics": {}, "agents": {NASTY: card}}
-        for k, card in enumerate(cards)
-    ]
+        frame["agents"] = {NASTY: card | {"silent": [1.0], "influence": influence, "changed": True}}
     path = write_replay(Episode("toy", {}, [NASTY], 0, frames=frames), tmp_path / "n.html")
     assert NASTY not in path.read_text() and NASTY in told(path)["influence"]
     dom = opened(path, tmp_path, 1)
     assert 'data-status="ready"' in dom and NASTY not in dom and dom.count("<script") == 2
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in dom
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.evaluation.corridor import CORRIDOR
 from tests.evaluation.corridor import register as register_corridor
 from tests.evaluation.kitchens import AI, write_cook, write_follower
 
-DOOR = "rllib_llm_comm/door-v0"
+DOOR, RING = "rllib_llm_comm/door-v0", "zoo:soup_coordination_ring"
 register_corridor()
 
 
@@ -101,9 +101,8 @@ def test_games_of_more_than_two_seats():
 
 def test_the_standard_error_is_that_over_seeds():
     values = np.array([1.0, 2.0, 4.0, 9.0])
-    assert jackknife(4, lambda kept: float(values[kept].mean())) == pytest.approx(
-        (4.0, values.std(ddof=1) / math.sqrt(4))
-    )
+    found = jackknife(4, lambda kept: float(values[kept].mean()))
+    assert found == pytest.approx((4.0, values.std(ddof=1) / math.sqrt(4)))
     assert math.isnan(jackknife(1, lambda kept: 1.0).standard_error)
 
 
@@ -139,7 +138,7 @@ def test_page_and_replay_of_a_cell(tmp_path):
     episodes = cross.record(["stay", "<b>one"], episodes=2)
     assert [episode.success for episode in episodes] == [True, True]
     assert write_replay(episodes, tmp_path / "replay.html").stat().st_size > 1000
-    with pytest.raises(UserError, match="nobody is named 'two'"):
+    with pytest.raises(UserError, match="'two'"):
         cross.record(["two", "stay"])
 
 
@@ -155,23 +154,20 @@ def test_a_metric_of_the_game_and_the_same_figures_side_by_side():
 @pytest.mark.parametrize(
     ("env", "settings", "told"),
     [
-        (AI, {"layout": "cramped_room", "observe": ["vector"]}, "score, soups, shaped."),
+        (AI, {"layout": "cramped_room", "observe": ["vector"]}, "score, soups, shaped."), (DOOR, {}, "nothing"),
         (AI, {"wanted": "pot", "observe": ["vector"], "layout": "asymmetric_advantages"}, "shaped, unpaid_soups."),
-        (DOOR, {}, "nothing"),
         (CORRIDOR, {}, "right_ends"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_metric_is_told_before_the_first_game(env, settings, told):
     how = CrossPlaySettings(env=env, env_config=settings, metric="gold")
-    with pytest.raises(UserError, match=f"`metric` is 'gold' but must be 'return' or what the game counts: .*{told}"):
+    with pytest.raises(UserError, match=f"`metric` is 'gold' .*{told}"):
         CrossPlay(["random"], None, how)
 
 
 def test_a_metric_that_a_game_tells_after_its_first_step_only():
     how = CrossPlaySettings(env=CORRIDOR, metric="right_ends", episodes=2)
     assert CrossPlay(["random", "random"], None, how).play().matrix(0).shape == (2, 2)
-    with pytest.raises(UserError, match="Did you mean 'right_ends'"):
-        CrossPlay(["random"], None, CrossPlaySettings(env=CORRIDOR, metric="right_end"))
 
 
 def test_nobody_is_asked_for_the_names_of_metrics():
@@ -184,21 +180,22 @@ def test_nobody_is_asked_for_the_names_of_metrics():
     game = PlannedSubgoals(make_env(AI, observe=["text"]), NotToBeAsked())
     require_metric("subgoals_share", game, 0)
     require_metric("soups", game, 0)
-    with pytest.raises(UserError, match="what the game counts: plans, .*, score, soups, shaped"):
+    with pytest.raises(UserError, match="plans, .*, score, soups, shaped"):
         require_metric("gold", game, 0)
 
 
 @pytest.mark.parametrize(
     ("players", "partners", "settings", "told"),
     [
-        (["stay"], None, {"env": None}, "`env` is not given and nobody is a checkpoint"),
-        (["stay"], ["random"], {}, "must be a mapping from the name of a group"),
-        (["stay"], {"a": ["random"], "b": ["random"]}, {}, "`partners.b` has 'random', a name that is taken"),
-        (["stay"], {"a": [{"policy": "random", "weight": 2}]}, {}, "all partners count alike"),
-        (["stay"], {"a": []}, {}, "`partners.a` is .* at least one partner"),
+        (["stay"], None, {"env": None}, "`env`"), (["stay"], ["random"], {}, "`partners`.* mapping"),
+        (["stay"], {"a": ["random"], "b": ["random"]}, {}, "`partners.b` .*'random'"),
+        (["stay"], {"a": [{"policy": "random", "weight": 2}]}, {}, "alike"),
+        (["stay"], {"a": []}, {}, "`partners.a`"),
+        (["zoo:soup_cramped_room"], None, {"env": None, "episodes": 0}, "`episodes`"),
+        (["zoo:soup_cramped_room", RING], None, {"env": None}, f"{RING}' .* 520 numbers .* 650"),
     ],
-)
-def test_wrong_settings(players, partners, settings, told):
+)  # fmt: skip
+def test_wrong_settings_and_who_cannot_play_are_told_before_the_first_game(players, partners, settings, told):
     with pytest.raises(UserError, match=told):
         CrossPlay(players, partners, CrossPlaySettings(**{"env": DOOR, **settings}))
 
@@ -212,15 +209,6 @@ def test_the_command(tmp_path):
     assert told["groups"]["idle"]["matrix"]["alice"] == [[0.0], [0.0]] and told["gap"]["mean"] == 0.0
     assert "self-play" in done.stdout and "half asleep" in done.stdout
     assert "one and stay" in (tmp_path / "replay.html").read_text() and (tmp_path / "cross.html").exists()
-
-
-def test_who_cannot_play_is_told_before_the_first_game():
-    for other, settings, why in (
-        ("zoo:soup_coordination_ring", {}, "soup_coordination_ring' cannot play here: .* 520 numbers .* with 650"),
-        ("zoo:soup_cramped_room", {"episodes": 0}, "`episodes` is 0"),
-    ):
-        with pytest.raises(UserError, match=why):
-            CrossPlay(["zoo:soup_cramped_room", other], None, CrossPlaySettings(**settings))
 
 
 STEPS = {"action_level": "primitive", "commit": False}
@@ -268,7 +256,7 @@ def test_goals_in_single_steps_make_the_same_game(level):
 def test_who_trusts_a_cross_play_trusts_what_its_planner_recorded_too(follower, tmp_path):
     server = {"base_url": "http://127.0.0.1:9", "model": "m"}
     path = write_checkpoint(tmp_path, communication={"message_server": server})
-    for trust, why in ((False, "recorded `message_server`"), (True, "was trained in .* and not as a planner")):
+    for trust, why in ((False, "recorded `message_server`"), (True, "not as a planner")):
         settings = CrossPlaySettings(planning={"planner": f"trained:{path}"}, trust=trust)
         with pytest.raises(UserError, match=why):
             CrossPlay([follower], None, settings)
@@ -303,14 +291,9 @@ def test_a_follower_beside_cooks_of_single_steps(follower, cook, tmp_path):
     assert all(game["scores"][0] >= 2 for game in found["games"])  # a plan at the start, and more
 
 
-def test_goals_of_its_own_are_no_game_for_a_cook_of_single_steps(follower, cook):
+def test_goals_of_its_own_are_no_game_for_a_cook_of_single_steps_and_somebody_has_to_read_subgoals(follower, cook):
     settings = CrossPlaySettings(episodes=1, planning={})
-    with pytest.raises(
-        UserError, match="`action_level` is 'goal_cell' but 'alice' is held by .* set `action_level` to 'pri"
-    ):
+    with pytest.raises(UserError, match="`action_level` is 'goal_cell'"):
         CrossPlay([follower, cook], None, settings)
-
-
-def test_somebody_has_to_read_subgoals(cook):
-    with pytest.raises(UserError, match="none of the players and partners reads subgoals"):
+    with pytest.raises(UserError, match="reads subgoals"):
         CrossPlay([cook], None, CrossPlaySettings(planning={"planner": "scripted"}))

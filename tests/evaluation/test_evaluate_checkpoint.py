@@ -33,11 +33,9 @@ def checkpoint(tmp_path_factory):
 
 
 def test_the_function_gives_the_figures_of_the_command_and_prints_nothing(checkpoint, tmp_path, capsys):
-    counted = []
-    settings = EvaluationSettings(greedy=True, env_config={"map_name": "B"}, messages="none")
-    found = evaluate_checkpoint(
-        checkpoint.parent, episodes=2, seed=3, settings=settings, progress=lambda *done: counted.append(done)
-    )
+    counted, settings = [], EvaluationSettings(greedy=True, env_config={"map_name": "B"}, messages="none")
+    how = {"episodes": 2, "seed": 3, "progress": lambda *done: counted.append(done)}
+    found = evaluate_checkpoint(checkpoint.parent, settings=settings, **how)
     assert capsys.readouterr() == ("", "")
     assert counted == [(1, 2), (2, 2)] and [episode.seed for episode in found.episodes] == [3, 4]
     assert found.figures.episodes == 2 and not found.figures.sampled and found.communication is None
@@ -52,9 +50,8 @@ def test_the_function_gives_the_figures_of_the_command_and_prints_nothing(checkp
         assert 0 < took.pop("seconds") < 120 and took["tokens"] > took["decisions"] > 0 and set(took) == TOOK, took
     assert of_command == of_function
     assert found.took()["decisions"] == sum(episode.decisions for episode in found.episodes)
-    assert (
-        "decisions" in done.stdout and "tokens" in done.stdout and ("GPU" in done.stdout) == ("gpu_memory_gb" in TOOK)
-    )
+    assert "decisions" in done.stdout and "tokens" in done.stdout
+    assert ("GPU" in done.stdout) == ("gpu_memory_gb" in TOOK)
     assert found.seconds == pytest.approx(2 * found.to_json()["seconds_per_game"], abs=0.002)
 
 
@@ -63,20 +60,10 @@ def test_communication_is_measured_on_demand(checkpoint):
     assert found.communication is not None and found.communication.messages > 0
     assert found.to_json()["communication"]["messages"] == found.communication.messages
     assert not found.lacks_reference  # PPO did not train these messages
-    with pytest.raises(UserError, match="without reflection"):
+    with pytest.raises(UserError, match="reflection"):
         evaluate_checkpoint(checkpoint, communication=True, trials=1)
-    with pytest.raises(UserError, match="set `communication`, too"):
+    with pytest.raises(UserError, match="`communication`"):
         evaluate_checkpoint(checkpoint, reference="elsewhere")
-
-
-@pytest.mark.parametrize("recipe", ["tomato salad", ["tomato salad", "onion salad"]])  # without a fact, and with one
-def test_of_agents_that_say_nothing_the_command_tells_no_figures_of_words(checkpoint, recipe):
-    settings = json.dumps({"recipe": recipe, "told_to": "all" if isinstance(recipe, str) else ["alice"]})
-    options = ["--communication", "--messages", "none", "--episodes", "2", "--env-config", settings]
-    done = CliRunner().invoke(cli, ["evaluate", str(checkpoint), *options])
-    assert done.exit_code == 0, done.exception
-    assert "Nobody speaks" in done.stdout and "vocabulary" not in done.stdout
-    assert ("choice" in done.stdout) == isinstance(recipe, list)
 
 
 def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
@@ -93,20 +80,20 @@ def test_all_public_names_are_there():
 
 
 def test_a_cue_without_words_is_measured_for_agents_that_see_numbers(tmp_path):
-    env = make_env("rllib_llm_comm/door-v0", doors=3, told_to=["alice"])
+    doors = {"doors": 3, "told_to": ["alice"]}
+    env = make_env("rllib_llm_comm/door-v0", **doors)
     size, actions = env.observation_space("bob")["vector"].shape[0], int(env.action_space("bob").n)
     network = NumericNetwork(NumericSettings(init_seed=0), size, actions)
-    manifest = PolicyManifest(
-        "SymbolicPPO", {"size": size, "actions": actions, "critic_size": None}, {}, kind="numeric",
-        env="rllib_llm_comm/door-v0", env_config={"doors": 3, "told_to": ["alice"]},
-    )  # fmt: skip
+    model = {"size": size, "actions": actions, "critic_size": None}
+    manifest = PolicyManifest("SymbolicPPO", model, {}, "rllib_llm_comm/door-v0", doors, kind="numeric")
     folder = write_policy(tmp_path / "policy", network_file(network), manifest)
     found = evaluate_checkpoint(folder, episodes=60, communication=True)
     told = found.communication
     assert told.messages == 0 and told.signalling is None and told.drift is None
     assert told.first_choice.entropy > 1 and told.first_choice.p_value > 0.01  # the network was not trained
     done = CliRunner().invoke(cli, ["evaluate", str(folder), "--episodes", "10", "--communication"])
-    assert done.exit_code == 0 and "choice" in done.output and "listening" not in done.output
+    assert done.exit_code == 0 and "choice" in done.output and "Nobody speaks" in done.output
+    assert "listening" not in done.output and "vocabulary" not in done.output
 
 
 def test_an_evaluation_of_several_that_ends_early_goes_on_with_those_not_yet_played(tmp_path, capsys):

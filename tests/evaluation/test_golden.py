@@ -35,38 +35,38 @@ def test_plain_and_zipped_files_are_read(tmp_path, episodes, mode, zipped):
     assert (report.episodes, report.steps) == (1, episodes[mode]["length"])
 
 
-def changed(episode, change):
+def changed(episode, value, *place):
+    """An episode whose fifth step has another value at a place."""
     copy = json.loads(json.dumps(episode))
-    change(copy["steps"][4])
+    inner = copy["steps"][4]
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
     return copy
 
 
 @pytest.mark.parametrize(
-    ("mode", "field", "change"),
+    ("mode", "field", "value", "place"),
     [
-        ("primitive", "state.agents", lambda step: step["state"]["agents"][0].__setitem__(0, 9)),
-        ("primitive", "state.foods", lambda step: step["state"]["foods"]["onion"].__setitem__(2, 1)),
-        ("primitive", "state.belief", lambda step: step["state"]["belief"].__setitem__(0, "?")),
-        ("primitive", "obs of agent 1", lambda step: step["obs"][1].__setitem__(3, 0.125)),
-        ("primitive", "reward", lambda step: step.__setitem__("reward", [7.0, 7.0])),
-        ("primitive", "done", lambda step: step.__setitem__("done", True)),
-        ("primitive", "blocked", lambda step: step.__setitem__("blocked", [0, 1])),
-        ("primitive", "swaps", lambda step: step.__setitem__("swaps", [[0, 1]])),
-        ("macro", "primitive", lambda step: step.__setitem__("primitive", [9, 9])),
-        ("macro", "info.mac_done", lambda step: step["info"].__setitem__("mac_done", [None, None])),
-        ("macro", "state.macro", lambda step: step["state"]["macro"][0].__setitem__(2, 8)),
+        ("primitive", "state.agents", 9, ("state", "agents", 0, 0)),
+        ("primitive", "state.foods", 1, ("state", "foods", "onion", 2)),
+        ("primitive", "state.belief", "?", ("state", "belief", 0)),
+        ("primitive", "obs of agent 1", 0.125, ("obs", 1, 3)), ("primitive", "reward", [7.0, 7.0], ("reward",)),
+        ("primitive", "done", True, ("done",)), ("primitive", "blocked", [0, 1], ("blocked",)),
+        ("primitive", "swaps", [[0, 1]], ("swaps",)), ("macro", "primitive", [9, 9], ("primitive",)),
+        ("macro", "info.mac_done", [None, None], ("info", "mac_done")),
+        ("macro", "state.macro", 8, ("state", "macro", 0, 2)),
     ],
-)
-def test_each_difference_is_found(tmp_path, episodes, mode, field, change):
-    report = check_golden(write(tmp_path / "f.jsonl", changed(episodes[mode], change), episodes["macro"]))
+)  # fmt: skip
+def test_each_difference_is_found(tmp_path, episodes, mode, field, value, place):
+    report = check_golden(write(tmp_path / "f.jsonl", changed(episodes[mode], value, *place), episodes["macro"]))
     assert not report.ok and report.episodes == 2
     assert [(m.step, m.field) for m in report.mismatches] == [(5, field)]
     assert f"episode {episodes[mode]['id']}, step 5, {field}" in str(report.mismatches[0])
 
 
 def test_a_wrong_action_makes_many_differences(tmp_path, episodes):
-    episode = changed(episodes["primitive"], lambda step: step.__setitem__("actions", [1, 1]))
-    report = check_golden(write(tmp_path / "f.jsonl", episode))
+    report = check_golden(write(tmp_path / "f.jsonl", changed(episodes["primitive"], [1, 1], "actions")))
     assert report.mismatch_count >= len(report.mismatches) > 5
     assert len(report.mismatches) <= 200
 
@@ -74,14 +74,10 @@ def test_a_wrong_action_makes_many_differences(tmp_path, episodes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no episode"),
-        (b"not json\n", "Line 1 .* is not JSON"),
-        (b"[1, 2]\n", "Line 1 .* is a list"),
-        (b'{"game": "chess"}\n', "no known game; known are overcooked_text"),
-        (b"\x1f\x8b broken", "cannot be read"),
-        (b"\xff\xfe\xfa", "cannot be read"),
+        (b"", "no episode"), (b"not json\n", "Line 1 .*JSON"), (b"[1, 2]\n", "Line 1 .*list"),
+        (b'{"game": "chess"}\n', "known are overcooked_text"), (b"\x1f\x8b broken", "read"), (b"\xff\xfe\xfa", "read"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused(tmp_path, content, message):
     path = tmp_path / "bad"
     path.write_bytes(content)
@@ -89,20 +85,14 @@ def test_bad_files_are_refused(tmp_path, content, message):
         check_golden(path)
 
 
-def test_missing_files_and_unknown_contents_are_refused(tmp_path, episodes):
-    with pytest.raises(UserError, match=r"cannot be read.*give the path"):
-        check_golden(tmp_path / "none.jsonl")
-    with pytest.raises(UserError, match="cannot be read"):
-        check_golden(tmp_path)
+def test_missing_files_pipes_and_unknown_contents_are_refused(tmp_path, episodes):
+    os.mkfifo(tmp_path / "pipe.jsonl")  # which is not waited for
+    for place, cause in (("none.jsonl", "read"), (".", "read"), ("pipe.jsonl", "ordinary")):
+        with pytest.raises(UserError, match=cause):
+            check_golden(tmp_path / place)
     episode = json.loads(json.dumps(episodes["macro"]))
-    with pytest.raises(UserError, match=r"e049.*`map` is 'Z' but must be one of 'A', 'B', 'C'"):
+    with pytest.raises(UserError, match="e049.*`map` is 'Z'"):
         check_golden(write(tmp_path / "f", {**episode, "map": "Z"}))
     del episode["steps"][0]["state"]
-    with pytest.raises(UserError, match="not of the format 'overcooked_text'"):
+    with pytest.raises(UserError, match="format 'overcooked_text'"):
         check_golden(write(tmp_path / "f", episode))
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(UserError, match="no ordinary file"):
-        check_golden(tmp_path / "pipe.jsonl")

@@ -93,12 +93,10 @@ def test_who_cannot_sit_there_plays_the_other_way(cooks, tmp_path):
 @pytest.mark.parametrize(
     ("env", "settings"),
     [
-        (AI, {"layout": "asymmetric_advantages", "wanted": "pot"}),
-        (AI, {"action_level": "goal"}),
-        (AI, {"swap_roles": True, "observe": ["vector"]}),
-        (SUBGOALS, {"observe": ["vector"]}),
+        (AI, {"layout": "asymmetric_advantages", "wanted": "pot"}), (AI, {"action_level": "goal"}),
+        (AI, {"swap_roles": True, "observe": ["vector"]}), (SUBGOALS, {"observe": ["vector"]}),
     ],
-)
+)  # fmt: skip
 def test_other_games_in_a_kitchen_are_played_one_by_one(env, settings):
     cross = CrossPlay(["stay"], None, CrossPlaySettings(env=env, env_config=settings, episodes=1))
     assert not cross._tables.seated
@@ -106,7 +104,7 @@ def test_other_games_in_a_kitchen_are_played_one_by_one(env, settings):
 
 def test_kitchens_that_scripted_cooks_do_not_know_are_told():
     tomatoes = CrossPlaySettings(env=AI, env_config={"layout": "cramped_room_tomato", "dynamics": "new"}, episodes=1)
-    with pytest.raises(UserError, match="The scripted cooks are for kitchens in which three onions"):
+    with pytest.raises(UserError, match="three onions"):
         CrossPlay(["scripted"], None, tomatoes).play()
 
 
@@ -184,5 +182,5 @@ def test_other_planners_play_one_pair_at_a_time(followers, planning, env_config)
 def test_a_follower_of_another_kitchen_is_refused_before_the_first_game(followers):
     env_config = {"action_level": "primitive", "layout": "cramped_room"}
     how = CrossPlaySettings(env_config=env_config, planning={"planner": "scripted"})
-    with pytest.raises(UserError, match="'emma 0' cannot play here: .* 4 x 5 cells .* was trained with 5 x 5"):
+    with pytest.raises(UserError, match="'emma 0' .* 4 x 5 cells .* 5 x 5"):
         CrossPlay(followers, {"x": ["random"]}, how)

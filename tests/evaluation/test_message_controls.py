@@ -14,7 +14,7 @@ from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play, record
 from rllib_llm_comm.verco.encoding import read_observation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, require_possible
-from rllib_llm_comm.verco.settings import MESSAGE_MODES, CommunicationSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 SALADS = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "max_game_steps": 12}
@@ -23,19 +23,16 @@ TALKS = [("verco_salad", ["other_moments"])] + [
     (name, ["other_moments", "other_fact", "swapped"]) for name in ("told_salad", "door", "referential")
 ]
 GAMES = [  # game, settings, whether another fact can be told
-    ("overcooked_text", {"max_game_steps": 12}, False),
-    ("overcooked_text", {**SALADS, "told_to": ["alice"]}, True),
+    ("overcooked_text", {"max_game_steps": 12}, False), ("overcooked_text", {**SALADS, "told_to": ["alice"]}, True),
     ("overcooked_text", {**SALADS, "told_to": "all"}, True),
     ("overcooked_text", {**SALADS, "told_to": "planner"}, True),
     ("overcooked_text", {"recipe": ["tomato salad"], "told_to": ["alice"]}, False),
     ("overcooked_ai", {"layout": "cramped_room", "horizon": 12}, False),
     ("overcooked_ai", {"layout": "forced_coordination", "wanted": "pot", "told_to": ["alice"], "horizon": 12}, True),
     ("minirts", {"num_agents": 2, "max_tick": 600, "action_level": "command"}, False),
-    ("minirts", {**ARMY, "max_tick": 600, "action_level": "command"}, True),
-    ("frozen_lake", {}, False),
-    ("door", {}, True),
-    ("referential", {}, True),
-]
+    ("minirts", {**ARMY, "max_tick": 600, "action_level": "command"}, True), ("frozen_lake", {}, False),
+    ("door", {}, True), ("referential", {}, True),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "modes"), TALKS)
@@ -85,7 +82,7 @@ def test_controls_in_every_game_do_something_or_end_with_a_sentence(name, settin
         assert any(said and said != true for true, said, _ in moments)
     if not tells:
         for mode in ("other_fact", "swapped"):
-            with pytest.raises(UserError, match=f"`messages` is '{mode}' .* use 'other_moments'"):
+            with pytest.raises(UserError, match=f"`messages` is '{mode}'"):
                 require_possible(mode, env)
         return
     require_possible("other_fact", env)
@@ -96,7 +93,7 @@ def test_controls_in_every_game_do_something_or_end_with_a_sentence(name, settin
 
 
 def test_without_another_fact_there_is_no_silence_in_its_place():
-    with pytest.raises(UserError, match=r"told the same in every episode \('lettuce-tomato salad'\)"):
+    with pytest.raises(UserError, match="'lettuce-tomato salad'"):
         evaluate(load_policy("zoo:verco_salad", messages="other_fact"), episodes=1)
 
 
@@ -111,16 +108,12 @@ def test_messages_of_other_episodes_are_there_also_where_games_are_played_one_af
 def test_a_control_that_did_nothing_is_an_error_not_a_figure():
     policy = load_policy("zoo:door", messages="other_fact")
     for playing in (play, record):
-        with pytest.raises(
-            UserError, match="'other_fact', a control, but it did nothing: each of 4 messages was silence.*more"
-        ):
+        with pytest.raises(UserError, match="'other_fact'.* nothing.* 4 messages"):
             playing(policy, episodes=1)
-
-
-def test_a_control_that_does_nothing_ends_a_long_run_too():
+    # A long run ends, too.
     protocol = MessageProtocol(CommunicationSettings(messages="other_moments"))
     same = [Speaker("alice", read_observation({"text": "a", "candidates": ["go"]}), {}) for _ in range(64)]
-    with pytest.raises(UserError, match="did nothing"):
+    with pytest.raises(UserError, match="nothing"):
         for _ in range(100):
             protocol.speak(same, lambda prompts, **how: ["hello"] * len(prompts))
     busy = MessageProtocol(CommunicationSettings(messages="other_moments"))
@@ -129,8 +122,7 @@ def test_a_control_that_does_nothing_ends_a_long_run_too():
 
 
 def test_the_earlier_name_ends_with_a_sentence_that_names_both():
-    assert "shuffled" not in MESSAGE_MODES
-    with pytest.raises(UserError, match="'shuffled'.* use 'other_moments' .* or 'other_fact'"):
+    with pytest.raises(UserError, match="'shuffled'.* 'other_moments' .*'other_fact'"):
         load_policy("zoo:door", messages="shuffled")
 
 

@@ -31,9 +31,8 @@ MENU = ("i see red", "i see blue", "nothing")
 
 
 def network_of(seed=2, reference=True, **settings):
-    network = LanguageNetwork(
-        LanguageModelSettings.from_mapping(language_model(init_seed=1, **settings)), reference=reference
-    )
+    model = LanguageModelSettings.from_mapping(language_model(init_seed=1, **settings))
+    network = LanguageNetwork(model, reference=reference)
     randomise(network, MESSAGE, std=0.5, seed=seed)
     return network
 
@@ -50,6 +49,15 @@ def policy_of(network, talk=TALK):
     return LanguagePolicy(network, talk, manifest_of(network, talk))
 
 
+def drifted_by(std, seed=2):
+    """A network whose messages have changed since its reference was kept; by 0 they have not."""
+    network = network_of(seed)
+    network.keep_reference()
+    if std:
+        randomise(network, MESSAGE, std=std, seed=9)
+    return network
+
+
 def spoken(count=12):
     seen = [ColourTalk().reset(seed=seed)[0] for seed in range(count)]
     return [(agent, views[agent]) for views in seen for agent in ("alice", "bob")]
@@ -63,18 +71,15 @@ def next_tokens(network, role, ids):
 
 
 def test_equal_adapters_have_not_drifted():
-    network = network_of()
-    network.keep_reference()
-    found = measure_drift(policy_of(network), spoken(), lambda message: None if "red" in message else "x")
+    found = measure_drift(policy_of(drifted_by(0)), spoken(), lambda message: None if "red" in message else "x")
     assert found.kl == pytest.approx(0.0, abs=1e-6) and found.kl_per_token == pytest.approx(0.0, abs=1e-6)
     assert found.new_words == found.new_words_reference and found.unreadable == found.unreadable_reference
     assert found.messages == 24
+    assert measure_drift(policy_of(drifted_by(0)), spoken(3) * 100).messages == PROMPTS < 600  # not more are judged
 
 
 def test_the_divergence_is_that_of_a_direct_computation():
-    network = network_of()
-    network.keep_reference()
-    randomise(network, MESSAGE, std=0.2, seed=9)
+    network = drifted_by(0.2)
     rows, policy = spoken(6), policy_of(network)
     found = measure_drift(policy, rows, seed=5)
     prompts = [message_prompt(seen["text"]) for _, seen in rows]
@@ -91,9 +96,7 @@ def test_the_divergence_is_that_of_a_direct_computation():
 
 
 def test_new_words_are_those_that_the_taught_adapter_does_not_use():
-    network = network_of()
-    network.keep_reference()
-    randomise(network, MESSAGE, std=1.0, seed=9)
+    network = drifted_by(1.0)
     rows, policy = spoken(), policy_of(network)
     found = measure_drift(policy, rows, lambda message: "yes" if len(message) % 2 else "", seed=1)
     prompts = [message_prompt(seen["text"]) for _, seen in rows]
@@ -110,9 +113,7 @@ def test_new_words_are_those_that_the_taught_adapter_does_not_use():
 
 
 def test_of_a_menu_it_is_the_divergence_of_the_choice():
-    network = network_of()
-    network.keep_reference()
-    randomise(network, MESSAGE, std=0.3, seed=9)
+    network = drifted_by(0.3)
     talk = TALK.replace(messages="menu", message_menu=MENU)
     rows = spoken(5)
     found = measure_drift(policy_of(network, talk), rows)
@@ -130,20 +131,11 @@ def test_of_a_menu_it_is_the_divergence_of_the_choice():
 
 
 def test_agents_with_networks_of_their_own_are_measured_apart():
-    calm, wild = network_of(2), network_of(3)
-    for network in (calm, wild):
-        network.keep_reference()
-    randomise(wild, MESSAGE, std=0.3, seed=9)
+    calm, wild = drifted_by(0), drifted_by(0.3, seed=3)
     rows = spoken(6)
     both = measure_drift(LanguagePolicy({"alice": calm, "bob": wild}, TALK, manifest_of(calm)), rows)
     alone = measure_drift(LanguagePolicy({"bob": wild}, TALK, manifest_of(calm)), rows[1::2], seed=1)
     assert both.kl == pytest.approx(alone.kl / 2, rel=1e-4) and alone.kl > 0.05
-
-
-def test_only_so_many_prompts_are_judged():
-    network = network_of()
-    network.keep_reference()
-    assert measure_drift(policy_of(network), spoken(3) * 100).messages == PROMPTS < 600
 
 
 @pytest.mark.parametrize(
@@ -176,7 +168,7 @@ def figures(policy):
     return measure(policy, turns).to_json()
 
 
-def test_a_checkpoint_carries_its_reference(tmp_path):
+def test_a_checkpoint_carries_its_reference_and_a_damaged_one_is_refused(tmp_path):
     trained, taught = drifted(tmp_path)
     assert (trained / "adapters/reference/adapter_model.safetensors").is_file()
     assert not (taught / "adapters/reference").exists()
@@ -184,6 +176,13 @@ def test_a_checkpoint_carries_its_reference(tmp_path):
     assert carried["kl"] > 0.05 and carried["messages"] > 10
     assert carried["new_words"] is not None and carried["unreadable"] is None  # the toy has no parser
     assert figures(load_policy(taught))["drift"] is None
+    weights = trained / "adapters/reference/adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UserError, match="adapter_model.safetensors"):
+        load_policy(trained)
+    (trained / "adapters/reference/adapter_config.json").unlink()
+    with pytest.raises(UserError, match="reference"):
+        load_policy(trained)
 
 
 def test_a_reference_can_be_given(tmp_path):
@@ -209,22 +208,11 @@ def test_sentences_of_the_game_count_as_understood_whatever_they_name(words, sha
     assert found["understood"] == share and found["messages"] > 3
 
 
-def test_a_damaged_reference_is_refused(tmp_path):
-    trained, _ = drifted(tmp_path)
-    weights = trained / "adapters/reference/adapter_model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(UserError, match="adapter_model.safetensors"):
-        load_policy(trained)
-    (trained / "adapters/reference/adapter_config.json").unlink()
-    with pytest.raises(UserError, match="reference"):
-        load_policy(trained)
-
-
 def test_a_reference_for_agents_that_say_nothing_is_refused(tmp_path):
     network = NumericNetwork(NumericSettings(), 3, 2, None)
     manifest = PolicyManifest("MAPPO", {"size": 3, "actions": 2, "critic_size": None}, {}, kind="numeric")
     folder = write_policy(tmp_path / "policy", network_file(network), manifest)
-    with pytest.raises(UserError, match="`reference` is .* but agents of MAPPO say nothing"):
+    with pytest.raises(UserError, match="`reference`"):
         load_policy(folder, reference="anything")
 
 

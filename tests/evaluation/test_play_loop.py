@@ -66,13 +66,6 @@ def test_observers_see_each_game_in_order_and_a_game_that_is_over_makes_room(at_
         assert own[0] == "start" and own[-1] == "end" and own[1:-1] == ["decisions", "step"] * (len(own) // 2 - 1)
 
 
-def test_a_step_that_nobody_weighed_is_counted_but_has_no_decisions():
-    log = Log()
-    game = PlayedGame(ColourTalk(length=1), 0, [log])
-    game.advance(dict.fromkeys(game.asked, 0))
-    assert [what for what, _ in log.told] == ["start", "step", "end"]
-
-
 def test_what_is_no_policy_is_told_at_once():
     class Acts:
         def act(self, observations, explore=True):
@@ -91,7 +84,11 @@ def test_collisions_are_told_of_games_that_count_them(game, counts):
     assert (evaluate(First(), episodes=1, env=game()).collisions_mean is not None) is counts
 
 
-def test_decisions_that_nobody_weighed_are_recorded_too(tmp_path):
+def test_decisions_that_nobody_weighed_are_recorded_too_and_steps_without_any_are_counted(tmp_path):
+    log = Log()
+    game = PlayedGame(ColourTalk(length=1), 0, [log])
+    game.advance(dict.fromkeys(game.asked, 0))
+    assert [what for what, _ in log.told] == ["start", "step", "end"]
     (episode,) = record(First(), env=ColourTalk(length=2))
     assert [card["phrase"] for card in episode.frames[0]["agents"].values()] == ["0", "0"]
     assert write_replay(episode, tmp_path / "page.html").is_file()
@@ -99,8 +96,7 @@ def test_decisions_that_nobody_weighed_are_recorded_too(tmp_path):
 
 def test_players_read_events_in_words_in_all_kitchens_and_on_the_ice():
     assert event_words("overcooked_text", ["place_on_board onion", "pick_up plate1", "blocked"]) == [
-        "puts the onion on the board",
-        "picks up the bowl", "is blocked",
+        "puts the onion on the board", "picks up the bowl", "is blocked",
     ]  # fmt: skip
     soups = event_words("overcooked_ai", EVENTS)
     assert "puts an onion into a pot" in soups and len(soups) == 11

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.figures import INK, draw_bars, draw_curves, lab, looks
+from rllib_llm_comm.evaluation.figures import INK, draw_curves, lab, looks
 from rllib_llm_comm.evaluation.report import summarise, write_report
-from rllib_llm_comm.evaluation.statistics import Interval
 from rllib_llm_comm.evaluation.study_results import SystemResults, join_results, read_curve, read_results, to_plain
 from tests.evaluation.made_up import played, require_made_again, study_of, write, write_rows
 
@@ -24,18 +23,14 @@ STUDY["systems"] |= {
     "bad": {"label": "bad talk", "interventions": []},
 }
 RETURNS = {
-    "silent": [0.5, 0.6, 0.7, 0.8],
-    "good": [1.2, 1.3, 1.25, 1.35],
-    "same": [0.55, 0.62, 0.69, 0.75],
+    "silent": [0.5, 0.6, 0.7, 0.8], "good": [1.2, 1.3, 1.25, 1.35], "same": [0.55, 0.62, 0.69, 0.75],
     "bad": [-0.2, 0.0, -0.1, 0.1],
-}
+}  # fmt: skip
 
 
 def result(iteration, seed):
     return {
-        "config": {"seed": seed},
-        "time_total_s": 10.0 * iteration,
-        "decisions": 200 * iteration,
+        "config": {"seed": seed}, "time_total_s": 10.0 * iteration, "decisions": 200 * iteration,
         "tokens": 5000 * iteration + seed,
         "env_runners": {
             "num_agent_steps_sampled_lifetime": {"a": 100 * iteration, "b": 100 * iteration},
@@ -44,7 +39,7 @@ def result(iteration, seed):
             "success_rate": 0.1 * iteration,
         },
         "learners": {"__all_modules__": {}, "shared": {"entropy": 1.0 / iteration}},
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -55,21 +50,12 @@ def folder(tmp_path):
         runs = [played(value, common_messages=said) for value in returns]
         write(tmp_path / f"one.{name}.sampled/evaluation.json", {"checkpoints": runs})
         for seed in range(4):
-            rows = write_rows(
-                tmp_path / f"one.{name}/trial_{seed}_seed={seed}", [result(k, seed) for k in (1, 2, 3, 4)]
-            )
-            rows.write_text(rows.read_text() + '{"half a li')
+            rows = [result(k, seed) for k in (1, 2, 3, 4)]
+            path = write_rows(tmp_path / f"one.{name}/trial_{seed}_seed={seed}", rows)
+            path.write_text(path.read_text() + '{"half a li')
     silenced = {"checkpoints": [played(value) for value in (0.4, 0.5, 0.45, 0.55)]}
     write(tmp_path / "one.good.messages_none/evaluation.json", silenced)
     return tmp_path
-
-
-def test_curves_are_read(folder):
-    curve = read_results(folder).scenarios["one"]["good"].curves[2]
-    assert curve.seed == 2 and curve.decisions == [200, 400, 600, 800]
-    # The mean over agents, once 30 episodes have ended.
-    assert str(curve.values["return"][0]) == "nan" and curve.values["return"][1:] == pytest.approx([0.6, 0.9, 1.2])
-    assert curve.values["entropy"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
 
 
 def resumed():
@@ -82,12 +68,14 @@ def resumed():
     return [*lost, *again]
 
 
-def test_lost_rows_of_a_resumed_run_are_no_part_of_its_curve(folder):
+def test_curves_are_read_without_lost_rows_of_a_resumed_run(folder):
     write_rows(folder / "one.good/trial_0_seed=0", resumed())
     results = read_results(folder)
-    curve = results.scenarios["one"]["good"].curves[0]
+    curve, _, other, _ = results.scenarios["one"]["good"].curves
+    assert other.seed == 2 and other.decisions == [200, 400, 600, 800]
     assert curve.decisions == [200, 400, 600, 800, 1000]
-    assert curve.values["return"][1:] == pytest.approx([0.6, 0.9, 1.2, 1.5])
+    # The mean over agents, once 30 episodes have ended.
+    assert str(curve.values["return"][0]) == "nan" and curve.values["return"][1:] == pytest.approx([0.6, 0.9, 1.2, 1.5])
     assert curve.values["entropy"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
     # A report of an earlier version kept them all.
     write_report(results, folder / "report")
@@ -103,7 +91,7 @@ def test_lost_rows_of_a_resumed_run_are_no_part_of_its_curve(folder):
     assert again.decisions == [200, 400, 590, 810, 1000] and 9.0 not in again.values["return"]
 
 
-def test_sentences(folder):
+def test_sentences_and_that_one_run_is_not_compared(folder):
     told = summarise(read_results(folder))["scenarios"]["one"]
     assert [s.split(":")[0] for s in told["sentences"][:3]] == [
         "good talk returns more than silent",
@@ -117,21 +105,18 @@ def test_sentences(folder):
     assert good["evaluations"]["sampled"]["return_mean"]["value"] == pytest.approx(1.275)
     assert good["decisions_to_return_1"] == 800 and good["runs_to_return_1"] == [4, 4]
     assert "unfinished" not in told["systems"]
+    alone = summarise(with_seeds(folder, [0]))["scenarios"]["one"]
+    assert "not compared" in alone["sentences"][0] and "against_baseline" not in alone["systems"]["good"]
 
 
-def test_one_run_is_not_compared(folder):
-    told = summarise(with_seeds(folder, [0]))["scenarios"]["one"]
-    assert told["sentences"][0] == "good talk and silent are not compared: one run alone tells no difference."
-    assert "against_baseline" not in told["systems"]["good"]
-
-
-def test_pages_in_which_names_and_messages_are_text(folder):
+def test_pages_in_which_names_and_messages_are_text_are_made_again_from_what_they_kept(folder):
     nasty = "<img src=x onerror=alert(1)> [a](javascript:b)"
     good = {"label": nasty, "interventions": []}
     write(folder / "study.json", {**STUDY, "title": nasty, "systems": {**STUDY["systems"], "good": good}})
     results = read_results(folder)
     assert results.missing == ["one.unfinished.sampled"]
-    html = write_report(results, folder / "report").read_text()
+    html = require_made_again(results, folder).read_text()
+    assert read_results(folder / "report").missing == results.missing
     markdown = (folder / "report/report.md").read_text()
     for text in (html, markdown):
         assert "<script>" not in text and "<img src=x" not in text and "&lt;img src=x" in text
@@ -154,11 +139,6 @@ def test_figures_beside_strangers_are_read_by_seat_and_kept(folder, tmp_path):
     assert f"{there}.good.strangers" in results.missing
     page = write_report(results, tmp_path / "report")
     assert read_results(page.parent).scenarios[there][name].strangers == beside
-
-
-def test_a_report_can_be_made_again_from_what_it_kept(folder):
-    require_made_again(read_results(folder), folder)
-    assert read_results(folder / "report").missing == ["one.unfinished.sampled"]
 
 
 GONE = object()
@@ -196,46 +176,33 @@ EVALUATION = "one.good.sampled/evaluation.json"
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("study.json", put(GONE, "title"), "`title` is missing"),
-        ("study.json", put([], "seeds"), "`seeds` is [] but must be a list that is not empty"),
-        ("study.json", put(["one"], "seeds"), "`seeds.0` is 'one' but must be a whole number"),
-        ("study.json", put("nobody", "baseline"), "`baseline` is 'nobody' but must be one of silent, good"),
-        ("study.json", put(3, "systems", "good"), "`systems.good` is 3 but must be a mapping"),
-        ("study.json", put(None, "systems", "good", "config"), "`systems.good.config` is None but must be a mapping"),
-        ("study.json", put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5 but must be a text"),
+        ("study.json", put(GONE, "title"), "`title` is missing"), ("study.json", put([], "seeds"), "`seeds` is []"),
+        ("study.json", put(["one"], "seeds"), "`seeds.0` is"), ("study.json", put("nobody", "baseline"), "`baseline`"),
+        ("study.json", put(None, "systems", "good", "config"), "`systems.good.config` is None"),
+        ("study.json", put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5"),
         (EVALUATION, put(GONE, "checkpoints", 0, "vocabulary"), "`checkpoints.0.vocabulary` is missing"),
         (EVALUATION, put("much", "checkpoints", 2, "return_mean"), "`checkpoints.2.return_mean` is 'much'"),
-        (EVALUATION, put(float("nan"), "checkpoints", 0, "return_mean"), "but must be a finite number"),
-        (EVALUATION, put(10**400, "checkpoints", 0, "return_mean"), "but must be a finite number"),
+        (EVALUATION, put(float("nan"), "checkpoints", 0, "return_mean"), "finite"),
+        (EVALUATION, put(10**400, "checkpoints", 0, "return_mean"), "finite"),
         (EVALUATION, put([["hello"]], "checkpoints", 0, "common_messages"), "`checkpoints.0.common_messages.0` is"),
         (EVALUATION, put({"score": "x"}, "checkpoints", 1, "metrics"), "`checkpoints.1.metrics.score` is 'x'"),
-        (EVALUATION, put([], "checkpoints"), "`checkpoints` is [] but must be a list that is not empty"),
+        (EVALUATION, put([], "checkpoints"), "`checkpoints` is []"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_file_is_not_called_missing(folder, name, change, says):
     refused(folder, name, change, says)
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "{"])
-@pytest.mark.parametrize("name", ["study.json", "results.json"])
-def test_a_file_with_something_else_is_refused(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=rf"{name}' is damaged or incomplete: .* again"):
-        read_results(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "remedy"),
     [
-        (EVALUATION, '{"checkpoints": [', "remove it and type"),
-        (
-            "one.good/trial_0_seed=0/result.json",
-            '{"env_runners": 3}',
-            "no results of a trial .*remove '.*one.good' and",
-        ),
+        ("study.json", "[]", "again"), ("results.json", "{", "again"), (EVALUATION, '{"checkpoints": [', "remove it"),
+        ("one.good/trial_0_seed=0/result.json", '{"env_runners": 3}', "remove '.*one.good' and"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_not_called_missing(folder, name, text, remedy):
+    if name == "results.json":  # which a report keeps
+        (folder / "study.json").unlink()
     (folder / name).write_text(text)
     with pytest.raises(UserError, match=f"{name}' is damaged .*{remedy}"):
         read_results(folder)
@@ -255,22 +222,18 @@ GOOD = ("scenarios", "one", "good")
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (put(GONE, "study", "title"), "`study.title` is missing"),
-        (put("a\ud800", "study", "title"), "`study.title` is 'a\\ud800' but must be a text"),
-        (put("a\ud800", *GOOD, "label"), "`scenarios.one.good.label` is 'a\\ud800' but must be a text"),
-        (put({"clone": 3}, "study", "shared"), "`study.shared.clone` is 3 but must be a mapping"),
-        (put({}, "study", "scenarios"), "`study.scenarios` is {} but must be a mapping that is not empty"),
+        (put("a\ud800", "study", "title"), "`study.title` is 'a\\ud800'"),
+        (put({"clone": 3}, "study", "shared"), "`study.shared.clone` is 3"),
+        (put({}, "study", "scenarios"), "`study.scenarios` is {}"), (put(GONE, "missing"), "`missing` is missing"),
         (put(GONE, "study", "systems", "good"), "`study.systems.good` is missing"),
         (put(GONE, "scenarios", "one", "silent"), "`scenarios.one.silent` is missing"),
-        (put(GONE, "missing"), "`missing` is missing"),
         (put(GONE, *GOOD, "curves", 0, "values", "return"), "`scenarios.one.good.curves.0.values.return` is missing"),
-        (put(GONE, *GOOD, "curves", 1, "values", "return", 0), "return` has 3 values but 4 are in `decisions`"),
-        (put("x", *GOOD, "curves", 0, "values", "entropy", 2), "entropy.2` is 'x' but must be a number"),
-        (put([], *GOOD, "evaluations", "sampled"), "`scenarios.one.good.evaluations.sampled` is [] but must be"),
+        (put(GONE, *GOOD, "curves", 1, "values", "return", 0), "return` has 3 values but 4"),
+        (put("x", *GOOD, "curves", 0, "values", "entropy", 2), "entropy.2` is 'x'"),
+        (put([], *GOOD, "evaluations", "sampled"), "`scenarios.one.good.evaluations.sampled` is []"),
         (put({"seeds": ["x"]}, *GOOD, "recorded"), "good.recorded.seeds.0` is 'x'"),
-        (put({"score": "x"}, *GOOD, "evaluations", "sampled", 0, "metrics"), "0.metrics.score` is 'x' but must be"),
     ],
-)
+)  # fmt: skip
 def test_damaged_results_are_refused(folder, change, says):
     results = to_plain(read_results(folder))
     (folder / "study.json").unlink()
@@ -305,17 +268,6 @@ def test_systems_look_different(count, apart):
     assert len({(look.line, look.marker) for look in drawn[:28]}) == min(28, count)
 
 
-def test_intervals_are_seen_on_every_bar():
-    """The darkest bar, drawn: on the row of its middle there is white and ink within the interval."""
-    name, look = min(looks([f"system {k}" for k in range(40)]).items(), key=lambda drawn: lab(drawn[1].colour)[0])
-    picture = draw_bars([(name, look.colour, {"sampled": Interval(1.0, 0.4, 0.8)})], "return")
-    picture.canvas.draw()
-    axis = picture.axes[0]
-    x, y = (int(round(number)) for number in axis.transData.transform((0.6, 0.0)))
-    pixels = np.asarray(picture.canvas.buffer_rgba())[::-1][y - 4 : y + 5, x, :3].astype(float)
-    assert (pixels.sum(axis=1) > 600).any() and (pixels.sum(axis=1) < 200).any(), pixels
-
-
 def part(folder, *names, **changes):
     results = read_results(folder)
     results.study.update(changes)
@@ -326,13 +278,10 @@ def part(folder, *names, **changes):
 
 
 def test_parts_become_one_report(folder):
+    """Also of one file, where each place wrote down the whole study: what one has not run is taken from the other."""
     whole = summarise(join_results([part(folder, "silent", "good", "same", "bad")]))
-    joined = summarise(join_results([part(folder, "silent", "good"), part(folder, "same", "bad", baseline="same")]))
-    assert joined == whole
-
-
-def test_parts_of_one_file_become_one_report(folder):
-    """Each place wrote down the whole study; a system that one has not run is taken from the other."""
+    parts = [part(folder, "silent", "good"), part(folder, "same", "bad", baseline="same")]
+    assert summarise(join_results(parts)) == whole
 
     def ran(*names):
         results = part(folder, "silent", "good")
@@ -366,7 +315,7 @@ def test_seeds_that_ran_at_different_places_become_one_report(folder):
     lacking = with_seeds(folder, [first])
     lacking.scenarios["one"]["good"] = SystemResults("good", "good")
     assert "'good' of scenario 'one' has seeds" in join_results([with_seeds(folder, rest), lacking]).note
-    with pytest.raises(UserError, match="'silent' of scenario 'one' is in two"):
+    with pytest.raises(UserError, match="'silent' .* in two"):
         join_results([with_seeds(folder, rest), whole])
     unfinished = with_seeds(folder, [first])
     unfinished.scenarios["one"]["good"].evaluations["sampled"].clear()
@@ -375,30 +324,26 @@ def test_seeds_that_ran_at_different_places_become_one_report(folder):
 
 
 def test_parts_that_contradict_are_refused(folder):
-    silent = part(folder, "silent")
-    with pytest.raises(UserError, match="`env` is"):
-        join_results([silent, part(folder, "good", env="another")])
-    with pytest.raises(UserError, match="'silent' of scenario 'one' is in two"):
-        join_results([silent, part(folder, "silent", "good")])
-    other = part(folder, "good")
+    silent, other = part(folder, "silent"), part(folder, "good")
     other.study["systems"] = {"good": {**other.study["systems"]["good"], "stop": {"training_iteration": 99}}}
-    with pytest.raises(UserError, match="`stop` of system 'good' differs between the studies"):
-        join_results([part(folder, "silent", "good"), other])
     taught = [part(folder, name, shared={"clone": {"run": "ActionSFT", "config": {"lr": lr}}})
               for name, lr in (("silent", 0.1), ("good", 0.2))]  # fmt: skip
-    with pytest.raises(UserError, match="`config` of the shared stage 'clone' differs"):
-        join_results(taught)
     none = part(folder, "silent", shared={})
-    with pytest.raises(UserError, match="`config` of the shared stage 'clone' differs"):
-        join_results([none, taught[1], replace(taught[0], scenarios={})])
     assert join_results([none, taught[1]]).study["shared"] == taught[1].study["shared"]
-    with pytest.raises(UserError, match="different settings"):
-        join_results([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})])
-    with pytest.raises(UserError, match="lacks the baseline"):
-        join_results([part(folder, "good", baseline="silent")])
+    for parts, told in (
+        ([silent, part(folder, "good", env="another")], "`env`"),
+        ([silent, part(folder, "silent", "good")], "'silent' .* in two"),
+        ([part(folder, "silent", "good"), other], "`stop` of system 'good'"),
+        (taught, "`config` .* 'clone'"),
+        ([none, taught[1], replace(taught[0], scenarios={})], "`config` .* 'clone'"),
+        ([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})], "settings"),
+        ([part(folder, "good", baseline="silent")], "baseline"),
+    ):
+        with pytest.raises(UserError, match=told):
+            join_results(parts)
 
 
-@pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", ""])
+@pytest.mark.parametrize("name", ["../../outside", ""])
 @pytest.mark.parametrize("kind", ["scenarios", "systems"])
 def test_names_of_a_foreign_report_lead_nowhere(folder, kind, name):
     place = folder / "kept" / "deep"
@@ -410,7 +355,7 @@ def test_names_of_a_foreign_report_lead_nowhere(folder, kind, name):
         holder[name] = holder.pop(old)
     kept["study"]["baseline"] = next(iter(kept["study"]["systems"]))
     write(place / "results.json", kept)
-    with pytest.raises(UserError, match="damaged or incomplete: .* must be made of letters"):
+    with pytest.raises(UserError, match="must be made of letters"):
         read_results(place)
 
 
@@ -426,21 +371,12 @@ def row(iteration, **runners):
     }
 
 
-@pytest.fixture
-def team(tmp_path):
-    return read_curve(write_rows(tmp_path, [row(k, episode_return_mean=2.0 * k, score=20.0 * k) for k in (1, 2, 3)]))
-
-
-def test_a_team_that_plays_as_one_agent_has_its_return_and_its_score(team):
+def test_a_team_that_plays_as_one_agent_has_its_return_and_its_score_and_figures_show_what_there_is(tmp_path):
+    rows = [row(k, episode_return_mean=2.0 * k, score=20.0 * k) for k in (1, 2, 3)]
+    team = read_curve(write_rows(tmp_path, rows))
     assert team.values["return"][1:] == [4.0, 6.0] and team.values["score"][1:] == [40.0, 60.0]
     assert math.isnan(team.values["return"][0]), "too few episodes"
-
-
-def test_a_game_without_scores_has_none(tmp_path):
     assert "score" not in read_curve(write_rows(tmp_path, [row(3, episode_return_mean=1.0)])).values
-
-
-def test_figures_show_what_there_is_and_name_all_systems(team):
     figure = draw_curves({"team": SystemResults("team", "Team", [team])}, looks(["team"]))
     assert [axis.get_ylabel() for axis in figure.axes] == ["team return", "score"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Team (1 seed)"]

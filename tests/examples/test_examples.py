@@ -117,10 +117,8 @@ def test_missing_tracker_is_told_in_a_sentence(tracker, missing, monkeypatch):
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     monkeypatch.setattr(example, "find_spec", lambda name: None if name == missing else spec)
-    sentence = f"`--tracker {tracker}` needs a package that is not installed: `pip install {tracker}`."
-    with pytest.raises(UserError) as raised:
+    with pytest.raises(UserError, match=f"`--tracker {tracker}` .*`pip install {tracker}`"):
         example.require(tracker)
-    assert str(raised.value) == sentence
     monkeypatch.setattr(sys, "argv", ["tune_trackers.py", "--tracker", tracker])
     with pytest.raises(SystemExit, match="Error: .*pip install"):
         example.main()

@@ -46,68 +46,55 @@ def test_settings_reach_the_config(ppo):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "told"),
     [
-        ({"lrr": 1}, ["`a.config.lrr`", "PPO", "Did you mean 'lr'?"]),
-        ({"num_sgd_iter": 3}, ["'num_epochs'"]),
-        ({"lr": "fast"}, ["`a.config.lr` is 'fast'", "number"]),
-        ({"gamma": 1.5}, ["`a.config.gamma` is 1.5", "[0, 1]"]),
-        ({"env_config": 3}, ["mapping"]),
-        ({"lr": {"grid_search": [0.1, "x"]}}, ["'x'"]),
-        ({"lr": {"by_seed": [0.1]}}, ["`a.config.lr.by_seed` gives a value per seed", "`seed` lists none"]),
-        ({"seed": {"grid_search": [0]}, "env_config": {"a": {"by_seed": [1, 2]}}}, ["`a.config.env_config.a.by_seed`"]),
-        ({"framework": "tf2"}, ["'torch'"]),
-        ({"enable_rl_module_and_learner": False}, ["new API stack"]),
-        ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, ["minibatch_size", "(20)"]),
-        ({"evaluation_config": {"exploar": 1}}, ["`a.config.evaluation_config.exploar`", "'explore'"]),
+        ({"lrr": 1}, "`a.config.lrr` .*'lr'"), ({"num_sgd_iter": 3}, "'num_epochs'"),
+        ({"lr": "fast"}, "`a.config.lr` is 'fast' .*number"), ({"gamma": 1.5}, "`a.config.gamma` is 1.5"),
+        ({"env_config": 3}, "mapping"), ({"lr": {"grid_search": [0.1, "x"]}}, "'x'"),
+        ({"entropy_coeff": {"grid_search": [0.0, -0.5]}}, "entropy_coeff"),
+        ({"lr": {"by_seed": [0.1]}}, "`a.config.lr.by_seed` .*`seed` lists none"),
+        ({"seed": {"grid_search": [0]}, "env_config": {"a": {"by_seed": [1, 2]}}}, "`a.config.env_config.a.by_seed`"),
+        ({"framework": "tf2"}, "'torch'"), ({"enable_rl_module_and_learner": False}, "new API stack"),
+        ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, "minibatch_size"),
+        ({"evaluation_config": {"exploar": 1}}, "`a.config.evaluation_config.exploar` .*'explore'"),
     ],
-)
-def test_wrong_settings_are_named(ppo, settings, words):
-    with pytest.raises(UserError) as caught:
+)  # fmt: skip
+def test_wrong_settings_are_named(ppo, settings, told):
+    with pytest.raises(UserError, match=told) as caught:
         check_config("a", ppo, {"env": "CartPole-v1", **settings})
-    message = str(caught.value)
-    assert all(word in message for word in words), message
-    assert "\n" not in message
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "module", "differing", "words"),
+    ("algorithm", "module", "differing", "told"),
     [
-        (
-            "Verco",
-            "shared",
-            {"entropy_coeff": -5},
-            "algorithm_config_overrides_per_module.shared`: `entropy_coeff` is -5",
-        ),
-        ("Verco", "nobody", {"entropy_coeff": 0.5}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
-        ("Verco", "shared", None, "algorithm_config_overrides_per_module.shared` is None but must be a mapping"),
-        ("MAPPO", "nobody", {"lr": 0.1}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
-        ("QMIX", "shared", {"lr": 0.1}, "`algorithm_config_overrides_per_module` is 'shared' .* 'default_policy'"),
+        ("Verco", "shared", {"entropy_coeff": -5}, ".shared`: `entropy_coeff` is -5"),
+        ("Verco", "nobody", {"entropy_coeff": 0.5}, "` is 'nobody' .* 'shared'"),
+        ("Verco", "shared", None, ".shared` is None but must be a mapping"),
+        ("MAPPO", "nobody", {"lr": 0.1}, "` is 'nobody' .* 'shared'"),
+        ("QMIX", "shared", {"lr": 0.1}, "` is 'shared' .* 'default_policy'"),
     ],
 )
-def test_settings_of_single_modules_are_checked(algorithm, module, differing, words):
+def test_settings_of_single_modules_are_checked(algorithm, module, differing, told):
     given = {"env": "rllib_llm_comm/door-v0", "algorithm_config_overrides_per_module": {module: differing}}
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=f"algorithm_config_overrides_per_module{told}"):
         check_config("a", find_algorithm(algorithm), given)
 
 
 @pytest.mark.parametrize("algorithm", ["QMIX", "MAPPO"])
 def test_a_policy_per_agent_is_refused_where_a_team_acts_by_one(algorithm):
     found = find_algorithm(algorithm)
-    kitchen = "rllib_llm_comm/overcooked_text-v0"
-    with pytest.raises(UserError, match="`policies` is 'per_agent', a word .* omit it"):
-        check_config("a", found, {"env": kitchen, "policies": "per_agent"})
-    with pytest.raises(UserError, match="`policies` is 'per_agent', a word .* omit it"):
-        found.get_default_config().environment(kitchen).multi_agent(policies="per_agent").validate()
+    with pytest.raises(UserError, match="`policies` is 'per_agent'"):
+        check_config("a", found, {"env": KITCHEN, "policies": "per_agent"})
+    with pytest.raises(UserError, match="`policies` is 'per_agent'"):
+        found.get_default_config().environment(KITCHEN).multi_agent(policies="per_agent").validate()
 
 
 def test_names_and_fields_that_are_none_are_refused():
-    with pytest.raises(UserError, match="`name` is 'Verco', which is an algorithm already"):
-        register_algorithm("Verco", find_algorithm("TWOSOME"))
-    for stage in STAGE_KINDS:
-        with pytest.raises(UserError, match=f"`name` is '{stage}', which `run` takes for a stage"):
-            register_algorithm(stage, find_algorithm("TWOSOME"))
-    with pytest.raises(UserError, match="`algorithm` is 3 but must be a subclass"):
+    for name in ("Verco", *STAGE_KINDS):
+        with pytest.raises(UserError, match=f"`name` is '{name}'"):
+            register_algorithm(name, find_algorithm("TWOSOME"))
+    with pytest.raises(UserError, match="`algorithm` is 3"):
         register_algorithm("Mine", 3)
     with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
         select_fields(NumericSettings, "hidens")
@@ -122,7 +109,7 @@ def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs(
         check_config("a", emma, {"evaluation_config": {**played, "planner": "scriptde"}})
     later = {**played, "planner": {"name": "random", "subgoals": "/to/come/subgoals.json"}}
     check_planned_environment("a", check_config("a", emma, {"evaluation_config": later}, ["/to/come"]))
-    with pytest.raises(UserError, match=r"`subgoals_to` is \['alice'\] but nobody plans"):
+    with pytest.raises(UserError, match="`subgoals_to` is .*nobody plans"):
         check_config("a", emma, {"subgoals_to": ["alice"]})
     lost = check_config("a", emma, {"evaluation_config": {**played, "subgoals_to": ["carol"]}})
     with pytest.raises(UserError, match="In `a.config.evaluation_config`: .*`subgoals_to` is 'carol'"):
@@ -131,11 +118,11 @@ def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs(
 
 def test_a_guess_is_refused_where_nothing_is_hidden_before_anything_runs():
     ppo, guessing = find_algorithm("SymbolicPPO"), {"name": "disturbed", "planner": {"name": "guessing"}}
-    game = {"env": "rllib_llm_comm/overcooked_text-v0", "planner": guessing}
+    game = {"env": KITCHEN, "planner": guessing}
     hidden = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}
     check_planned_environment("a", check_config("a", ppo, {**game, "env_config": hidden}))
     told = check_config("a", ppo, {**game, "env_config": {**hidden, "told_to": "all"}})
-    with pytest.raises(UserError, match="In `a.config`: `planner` is 'guessing' but the game hides nothing"):
+    with pytest.raises(UserError, match="In `a.config`: `planner` is 'guessing' .*hides nothing"):
         check_planned_environment("a", told)
 
 
@@ -145,7 +132,7 @@ def test_complaints_about_results_to_come_are_ignored():
 
 
 def test_unknown_algorithm_gets_a_hint():
-    with pytest.raises(UserError, match=r"Did you mean 'Verco'\?"):
+    with pytest.raises(UserError, match="mean 'Verco'"):
         find_algorithm("Vercoo", ["evaluate"])
 
 
@@ -163,11 +150,11 @@ def test_search_spaces():
 def test_environments():
     check_environment("a", "CartPole-v1", {})
     check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "B"]}})
-    with pytest.raises(UserError, match=r"`layout` is 'ful'.*Did you mean 'full'\?"):
+    with pytest.raises(UserError, match="`layout` is 'ful'.*'full'"):
         check_environment("a", KITCHEN, {"layout": "ful"})
     with pytest.raises(UserError, match="`map_name` is 'Z'"):
         check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "Z"]}})
-    with pytest.raises(UserError, match=r"Did you mean 'CartPole-v1'\?"):
+    with pytest.raises(UserError, match="mean 'CartPole-v1'"):
         check_environment("a", "CartPol-v1", {})
 
 
@@ -183,9 +170,8 @@ def test_a_trial_in_one_process_gets_all_cores_that_ray_has(ppo):
 
 
 def test_a_trial_that_reads_data_leaves_cpus_for_that():
-    sft = make_experiment(
-        "sft", {"run": "MessageSFT", "config": {"input_": "labels"}, "stop": {"training_iteration": 1}}
-    )
+    spec = {"run": "MessageSFT", "config": {"input_": "labels"}, "stop": {"training_iteration": 1}}
+    sft = make_experiment("sft", spec)
     for most in (3, 4, 999):
         assert tune_config(sft, MessageSFT, most)["num_cpus_for_main_process"] == min(available_cpus(), most - 2)
     assert tune_config(sft, MessageSFT, 1)["num_cpus_for_main_process"] == 1  # and the sentence says: give 3
@@ -194,22 +180,17 @@ def test_a_trial_that_reads_data_leaves_cpus_for_that():
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        ({"grid_search": 7}, "must be a list"),
-        ({"uniform": [1, 0]}, "smaller number first"),
-        ({"uniform": [0, float("inf")]}, "finite"),
-        ({"loguniform": [0, 1]}, "above 0"),
-        ({"quniform": [0, 1, 0]}, "step above 0"),
-        ({"randn": [0, -1]}, "deviation"),
+        ({"grid_search": 7}, "must be a list"), ({"uniform": [1, 0]}, "smaller number first"),
+        ({"uniform": [0, float("inf")]}, "finite"), ({"loguniform": [0, 1]}, "above 0"),
+        ({"quniform": [0, 1, 0]}, "step above 0"), ({"randn": [0, -1]}, "deviation"),
     ],
-)
+)  # fmt: skip
 def test_search_spaces_that_cannot_be_searched(space, words):
     with pytest.raises(UserError, match=f"`a.config.x.*{words}"):
         check_searches("a.config", {"x": {"y": space}})
 
 
-def test_every_value_of_a_search_space_is_checked(ppo):
-    with pytest.raises(UserError, match="entropy_coeff"):
-        check_config("a", ppo, {"env": "CartPole-v1", "entropy_coeff": {"grid_search": [0.0, -0.5]}})
+def test_every_value_of_a_search_space_is_checked():
     points = list(single_points({"a": {"grid_search": [1, 2]}, "b": {"c": {"choice": [3, 4]}, "d": 5}}))
     inner = {"c": 3, "d": 5}
     assert points == [{"a": 1, "b": inner}, {"a": 2, "b": inner}, {"a": 1, "b": {"c": 4, "d": 5}}]
@@ -245,16 +226,11 @@ def test_a_run_of_another_version_is_not_gone_on_with(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("value", "annotation", "may"),
     [
-        ([1, 2], list[int], True),
-        ([1, "x"], list[int], False),
-        ([None], list[str | None], True),
-        ("x", Sequence[str], False),
-        ({"a": "x"}, Mapping[str, int], False),
-        ([[0, 1.0], [5, 0.5]], list[tuple[int, float]], True),
-        ([[0, 1.0, 2]], list[tuple[int, float]], False),
-        ("os.system", Callable[[int], int] | None, False),
-        (None, int, True),
+        ([1, 2], list[int], True), ([1, "x"], list[int], False), ([None], list[str | None], True),
+        ("x", Sequence[str], False), ({"a": "x"}, Mapping[str, int], False),
+        ([[0, 1.0], [5, 0.5]], list[tuple[int, float]], True), ([[0, 1.0, 2]], list[tuple[int, float]], False),
+        ("os.system", Callable[[int], int] | None, False), (None, int, True),
     ],
-)
+)  # fmt: skip
 def test_elements_have_types_too(value, annotation, may):
     assert fits(value, annotation) is may

@@ -46,31 +46,16 @@ TABLES = {
 }
 
 
-def pipe(path):
-    os.mkfifo(path)
-
-
-def device(path):
-    path.symlink_to("/dev/zero")
-
-
-def loop(path):
-    path.symlink_to(path)
-
-
-def sparse(path):
-    with path.open("wb") as file:
-        file.truncate(1 << 34)
-
-
-PLACES = [pipe, device, loop, sparse, lambda path: path.mkdir(), lambda path: path.symlink_to("nowhere")]
-CASES = [
-    *(("result.json", text) for text in ROWS.values()),
-    *(("stage.json", text) for text in RECORDS.values()),
-    *(("progress.csv", text) for text in TABLES.values()),
-    *((file, make) for file in ("result.json", "stage.json", "progress.csv", ".lock") for make in PLACES),
-]
-NAMES = [*ROWS, *RECORDS, *TABLES, *(f"{file} {k}" for file in ("row", "record", "table", "lock") for k in range(6))]
+PLACES = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "loop": lambda path: path.symlink_to(path),
+    "sparse": lambda path: (path.touch(), os.truncate(path, 1 << 34)),
+    "folder": lambda path: path.mkdir(),
+    "link to nothing": lambda path: path.symlink_to("nowhere"),
+}
+TEXTS = {"result.json": ROWS, "stage.json": RECORDS, "progress.csv": TABLES, ".lock": {}}
+CASES = {f"{file}: {name}": (file, one) for file, own in TEXTS.items() for name, one in (own | PLACES).items()}
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +77,7 @@ def run(arguments, monkeypatch, capsys):
     return told
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_damaged_run_is_passed_over_with_a_sentence(case, tmp_path, monkeypatch, capsys):
     write_stage(tmp_path / "results/good/verco", [1.0, 2.0])
     do_damage(write_stage(tmp_path / "results/bad/verco", [3.0, 4.0]), *case)
@@ -108,7 +93,7 @@ def test_a_damaged_run_is_passed_over_with_a_sentence(case, tmp_path, monkeypatc
 
 def test_the_page_and_the_table_are_made_beside_all_damages(tmp_path, monkeypatch, capsys):
     write_stage(tmp_path / "results/good/verco", [1.0, 2.0])
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(CASES.values()):
         do_damage(write_stage(tmp_path / f"results/bad_{number}/verco", [3.0, 4.0]), *case)
     monkeypatch.chdir(tmp_path)
     code, told, errors = run(["--html", "page.html", "--all"], monkeypatch, capsys)

@@ -20,8 +20,6 @@ from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.experiments.staged import stages_of
 
 GAME = {"layout": "cramped_room", "horizon": 60, "observe": ["entities"], "action_level": "goal_cell"}
-
-
 SOUPS, KITCHEN = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/overcooked_text-v0"
 
 
@@ -62,26 +60,21 @@ def test_money_is_tokens_times_the_price_of_the_list_or_of_the_settings():
     own = {"model": "m", "price_per_million_input": 1.0, "max_tokens": 10}
     assert StageQuestions(20, 12_000, PLAN, own).row("games", None)["money, at most"] == pytest.approx(0.06)
     assert StageQuestions(20, 12_000, PLAN, {"cassette": "sama"}).row("games", prices)["money, at most"] == 0
-    with pytest.raises(UserError, match=r"no price of 'gpt-5', only of gpt-4, gpt-3.5-turbo"):
+    with pytest.raises(UserError, match="no price of 'gpt-5'"):
         StageQuestions(20, 12_000, PLAN, {"model": "gpt-5"}).row("games", prices)
 
 
-def test_games_ask_less_where_plans_are_kept(tmp_path):
+def test_games_ask_less_where_plans_are_kept_and_a_disturbed_planner_as_the_one_inside(tmp_path):
     counts = {}
-    for ahead in (0, 4):
-        asked = asked_of(tmp_path, **planned({"model": "m"}, ahead=ahead, objects=False))["games"]
-        assert asked.requests == 3 * asked.per_game
-        counts[ahead] = asked.per_game
-    assert counts[0] >= 2 * counts[4] > 0
-
-
-def test_a_disturbed_planner_asks_as_the_one_inside_unless_plans_are_kept(tmp_path):
     for ahead in (0, 4):
         plain, inside = (planned({"model": "m"}, ahead=ahead, objects=False) for _ in range(2))
         config = inside["games"]["config"]
         config["planner"] = {"name": "disturbed", "planner": config["planner"], "share": 0.5}
-        found = [asked_of(tmp_path, **one)["games"].requests for one in (plain, inside)]
-        assert found[0] > 0 and found[1] == (None if ahead else found[0])  # a replaced subgoal breaks a kept plan
+        asked, disturbed = (asked_of(tmp_path, **one)["games"] for one in (plain, inside))
+        assert asked.requests == 3 * asked.per_game
+        counts[ahead] = asked.per_game
+        assert disturbed.requests == (None if ahead else asked.requests)  # a replaced subgoal breaks a kept plan
+    assert counts[0] >= 2 * counts[4] > 0
 
 
 def test_an_evaluation_asks_for_each_seed_of_what_it_plays(tmp_path):
@@ -118,7 +111,7 @@ def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plan
 def test_a_sweep_over_planners_is_a_question_mark(tmp_path):
     both = planned({"model": "m"})
     swept = {"grid_search": [both["games"]["config"].pop("planner"), "scripted"]}
-    both["follower"]["config"] = {**both["follower"]["config"], "planner": swept}
+    both["follower"]["config"]["planner"] = swept
     found = asked_of(tmp_path, **both)
     assert list(found) == ["follower", "games"] and {asked.requests for asked in found.values()} == {None}
     assert found["follower"].row("follower", None)["requests"] == "?"
@@ -126,7 +119,7 @@ def test_a_sweep_over_planners_is_a_question_mark(tmp_path):
 
 def test_what_is_done_is_not_told_but_still_known_to_what_uses_it(tmp_path):
     both = planned({"model": "m"})
-    both["follower"]["config"] = {**both["follower"]["config"], "planner": both["games"]["config"].pop("planner")}
+    both["follower"]["config"]["planner"] = both["games"]["config"].pop("planner")
     assert list(asked_of(tmp_path, **both)) == ["follower", "games"]
     assert list(asked_of(tmp_path, {"follower"}, **both)) == ["games"]
     assert not asked_of(tmp_path, {"follower", "games"}, **both)
@@ -182,18 +175,20 @@ def test_a_label_teacher_is_not_asked_beyond_the_limit_of_decisions(tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "told"),
     [
-        ("[1, 2]", r"`--prices`"),
-        ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", r"`--prices.models.m.input` is -1"),
-        ("models: {m: {input: 1, output: 2}}", r"`--prices.date`"),
-        ("date: 2026-01-01\nmodels: {m: {input: 1, output: 2, output: 3}}", "cannot be read .*'output' is given twice"),
+        ("[1, 2]", "`--prices`"),
+        ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", "`--prices.models.m.input` is -1"),
+        ("models: {m: {input: 1, output: 2}}", "`--prices.date`"),
+        ("date: 2026-01-01\nmodels: {m: {input: 1, output: 2, output: 3}}", "'output' is given twice"),
+        (None, "cannot be read"),
     ],
 )
-def test_a_price_list_that_is_none_is_refused_in_one_sentence(tmp_path, text, message):
+def test_a_price_list_that_is_none_is_refused_in_one_sentence(tmp_path, text, told):
     path = tmp_path / "prices.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError, match=message):
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=told):
         read_prices(str(path))
 
 
@@ -226,9 +221,6 @@ def test_a_price_list_may_be_json_and_needs_a_dry_run(tmp_path):
     path = tmp_path / "prices.json"
     path.write_text(json.dumps({"date": "2026-01-01", "models": {"m": {"input": 1, "output": 2}}}))
     assert read_prices(str(path)).models["m"].output == 2
-    with pytest.raises(UserError, match="without `--dry-run`"):
-        run_experiments(path, TrainSettings(prices=str(path)))
-    with pytest.raises(UserError, match="without `--dry-run`"):
-        run_study(tmp_path / "study.yaml", TrainSettings(prices=str(path)))
-    with pytest.raises(UserError, match="cannot be read"):
-        read_prices(str(tmp_path / "nowhere.yaml"))
+    for run in (run_experiments, run_study):
+        with pytest.raises(UserError, match="without `--dry-run`"):
+            run(path, TrainSettings(prices=str(path)))

@@ -72,24 +72,19 @@ def trial(folder, iterations):
 def test_each_kept_checkpoint_is_played_and_reported_with_its_iteration(tmp_path):
     checkpoint = trial(tmp_path / "trial_0", [4, 8]) / "checkpoint_000001"
     config = {"checkpoint": str(checkpoint), "episodes": 1, "curve": True, "env_config": {"max_game_steps": 8}}
-    specs = {
-        "curve": {"run": "evaluate", "config": config},
-        "report": {"run": "sama_report", "config": {"of": ["${curve}"]}},
-    }
-    run(specs, tmp_path / "out", "file")
+    report = {"run": "sama_report", "config": {"of": ["${curve}"]}}
+    run({"curve": {"run": "evaluate", "config": config}, "report": report}, tmp_path / "out", "file")
     rows = json.loads((tmp_path / "out/file/curve/evaluation.json").read_text())["checkpoints"]
     assert [row["training_iteration"] for row in rows] == [4, 8] and all(row["episodes"] == 1 for row in rows)
     report = json.loads((tmp_path / "out/file/report/report.json").read_text())
-    assert [row["name"] for row in report["evaluations"]] == ["curve, iteration 4", "curve, iteration 8"]
-    assert [row["episodes"] for row in report["evaluations"]] == [1, 1]
     seconds = [f"{row['seconds_per_game']:.4g}" for row in rows]
-    assert [row["seconds_per_game"] for row in report["evaluations"]] == seconds
+    told = [(row["name"], row["episodes"], row["seconds_per_game"]) for row in report["evaluations"]]
+    assert told == [("curve, iteration 4", 1, seconds[0]), ("curve, iteration 8", 1, seconds[1])]
     page = (tmp_path / "out/file/report/report.html").read_text()
     assert "<th>Seconds per game</th>" in page and all(f"<td>{one}</td>" in page for one in seconds)
 
 
 def test_one_checkpoint_is_no_curve(tmp_path):
     folder = trial(tmp_path / "trial_0", [4])
-    with pytest.raises(UserError, match="`curve` is true but .* holds 1 checkpoints; train with") as caught:
+    with pytest.raises(UserError, match="`curve` is true but .* holds 1 checkpoints"):
         kept_checkpoints(folder / "checkpoint_000000")
-    assert "\n" not in str(caught.value)

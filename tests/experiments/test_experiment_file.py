@@ -52,24 +52,22 @@ def test_env_may_stand_in_config():
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "told"),
     [
-        ({"runn": "PPO"}, ["`a.runn`", "Did you mean 'run'?"]),
-        ({"env": "X"}, ["`a.run` is missing"]),
-        ({"run": "PPO", "env": "X", "config": {"env": "Y"}}, ["`env` is 'X' but `config.env` is 'Y'"]),
-        ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, ["'up'", "'max', 'min'"]),
-        ({"run": "PPO", "stop": {"episode_reward_mean": 1}}, ["'env_runners/episode_return_mean'"]),
-        ({"run": "PPO", "stop": {"training_iterations": 1}}, ["Did you mean 'training_iteration'?"]),
-        ({"run": "PPO", "stop": {"training_iteration": "ten"}}, ["'ten'", "number"]),
-        ({"run": "PPO", "stop": {"training_iteration": 0}}, ["'training_iteration' is 0", "larger than 0"]),
+        ({"runn": "PPO"}, "`a.runn` .*'run'"),
+        ({"env": "X"}, "`a.run` is missing"),
+        ({"run": "PPO", "env": "X", "config": {"env": "Y"}}, "`env` is 'X' but `config.env` is 'Y'"),
+        ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, "'up' .*'max', 'min'"),
+        ({"run": "PPO", "stop": {"episode_reward_mean": 1}}, "'env_runners/episode_return_mean'"),
+        ({"run": "PPO", "stop": {"training_iterations": 1}}, "mean 'training_iteration'"),
+        ({"run": "PPO", "stop": {"training_iteration": "ten"}}, "'ten' .*number"),
+        ({"run": "PPO", "stop": {"training_iteration": 0}}, "'training_iteration' is 0"),
     ],
 )
-def test_wrong_keys_and_values_are_named(spec, words):
-    with pytest.raises(UserError) as caught:
+def test_wrong_keys_and_values_are_named(spec, told):
+    with pytest.raises(UserError, match=told) as caught:
         parse_experiments({"a": spec}, "file.yaml")
-    message = str(caught.value)
-    assert all(word in message for word in words), message
-    assert "\n" not in message
+    assert "\n" not in str(caught.value)
 
 
 def test_results_of_own_callbacks_may_stop():
@@ -79,7 +77,7 @@ def test_results_of_own_callbacks_may_stop():
 
 def test_missing_file_suggests_a_near_one(tmp_path):
     write(tmp_path, "a: {run: PPO}", "verco.yaml")
-    with pytest.raises(UserError, match=r"no file .*Did you mean 'verco.yaml'\?"):
+    with pytest.raises(UserError, match="no file .*'verco.yaml'"):
         read_experiment_file(tmp_path / "verko.yaml")
 
 
@@ -97,45 +95,41 @@ def test_json_option():
         load_json_option("--stop", "[1]")
 
 
-LAUGHS = "a: &a {run: x}\n" + "\n".join(
-    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
-)
-
-
-MERGED = "a: &a {x: 1}\n" + "\n".join(
-    f"{new}: &{new} {{<<: [{', '.join([f'*{old}'] * 10)}]}}" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
-)
+def laughs(holder):
+    """A file in which each line holds the one above ten times."""
+    lines = zip("abcdefghi", "bcdefghij", strict=True)
+    return "a: &a {x: 1}\n" + "\n".join(f"{new}: &{new} " + holder % ", ".join([f"*{old}"] * 10) for old, new in lines)
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "words"),
+    ("text", "name", "told"),
     [
-        ("a: {run: PPO", "f.yaml", ["no valid YAML", "line"]),
-        ("a: {run: PPO}\na: {run: PPO}", "f.yaml", ["'a' is given twice (line 2)"]),
-        ('{"a": 1,}', "f.json", ["no valid JSON", "line 1"]),
-        ("", "f.yaml", ["must hold"]),
-        ("run: PPO\nenv: X", "f.yaml", ["`run`", "must be an experiment"]),
-        ("../up: {run: PPO}", "f.yaml", ["cannot name a folder"]),
-        ("config = 3", "f.py", ["AlgorithmConfig"]),
-        ("import nothing_of_this_name", "f.py", ["ModuleNotFoundError"]),
-        (LAUGHS, "f.yaml", ["100000 parts"]),
-        (MERGED, "f.yaml", ["100000 parts"]),
-        ("a: &a [*a]", "f.yaml", ["alias stands in what it stands for"]),
-        ("a: " + "[" * 60 + "]" * 60, "f.yaml", ["50 levels"]),
-        ("a: " + "[" * 1000 + "]" * 1000, "f.yaml", ["nested too deeply"]),
-        ("[" * 90000 + "]" * 90000, "f.json", ["nested too deeply"]),
-        ('{"a": {"run": "PPO", "run": "DQN"}}', "f.json", ["'run' is given twice"]),
-        ('{"a": ' + "9" * 5000 + "}", "f.json", ["no valid JSON"]),
-        ("a: {run: PPO, config: {1: 2}}", "f.yaml", ["'1' is no text", "quotes"]),
-        ("a: !!python/object/apply:os.system [ls]", "f.yaml", ["no valid YAML"]),
-        ("a: {run: PPO, config: {lr: [[0, .nan]]}}", "f.yaml", ["`a.config.lr[0][1]` is nan"]),
-        ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", ["'training_iteration' is inf", "finite"]),
+        ("a: {run: PPO", "f.yaml", "no valid YAML.*line"),
+        ("a: {run: PPO}\na: {run: PPO}", "f.yaml", r"'a' is given twice \(line 2\)"),
+        ('{"a": 1,}', "f.json", "no valid JSON.*line 1"),
+        ("", "f.yaml", "must hold"),
+        ("run: PPO\nenv: X", "f.yaml", "`run` .*must be an experiment"),
+        ("../up: {run: PPO}", "f.yaml", "cannot name a folder"),
+        ("a" * 300 + ": {run: PPO}", "f.yaml", "cannot name a folder"),
+        ("config = 3", "f.py", "AlgorithmConfig"),
+        ("import nothing_of_this_name", "f.py", "ModuleNotFoundError"),
+        (laughs("[%s]"), "f.yaml", "100000 parts"),
+        (laughs("{<<: [%s]}"), "f.yaml", "100000 parts"),
+        ("a: &a [*a]", "f.yaml", "alias"),
+        ("a: " + "[" * 60 + "]" * 60, "f.yaml", "50 levels"),
+        ("a: " + "[" * 1000 + "]" * 1000, "f.yaml", "nested too deeply"),
+        ("[" * 90000 + "]" * 90000, "f.json", "nested too deeply"),
+        ('{"a": {"run": "PPO", "run": "DQN"}}', "f.json", "'run' is given twice"),
+        ('{"a": ' + "9" * 5000 + "}", "f.json", "no valid JSON"),
+        ("a: {run: PPO, config: {1: 2}}", "f.yaml", "'1' is no text"),
+        ("a: !!python/object/apply:os.system [ls]", "f.yaml", "no valid YAML"),
+        ("a: {run: PPO, config: {lr: [[0, .nan]]}}", "f.yaml", r"`a.config.lr\[0\]\[1\]` is nan"),
+        ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", "'training_iteration' is inf"),
     ],
 )
-def test_files_that_hold_no_plain_settings(tmp_path, text, name, words):
-    with pytest.raises(UserError) as caught:
+def test_files_that_hold_no_plain_settings(tmp_path, text, name, told):
+    with pytest.raises(UserError, match=told) as caught:
         read_experiment_file(write(tmp_path, text, name))
-    assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
 
 

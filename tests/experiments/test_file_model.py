@@ -1,18 +1,17 @@
-"""`model:` of a file: the language model of all of its stages, named once."""
+"""`model:` of a file: the language model of all of its stages, named once.
+
+That weights are loaded so is shown by a trained pipeline in `tests/cli/test_stand_ins.py`.
+"""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-import torch
 import yaml
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.experiments.calibration_run import read_settings
-from rllib_llm_comm.experiments.experiment_file import TrainSettings, read_experiment_file
-from rllib_llm_comm.experiments.pipeline import run_file, with_model
+from rllib_llm_comm.experiments.experiment_file import read_experiment_file
+from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
@@ -50,37 +49,6 @@ def test_every_stage_that_loads_a_model_takes_it(tmp_path):
 def test_calibration_reads_it(tmp_path):
     path = write(tmp_path, {"model": {"dtype": "bfloat16"}, "verco": STAGES["verco"]})
     assert read_settings(path).dtype == "bfloat16"
-
-
-def test_it_reaches_labels_judging_training_and_the_evaluation(tmp_path):
-    """From the file to the weights that are loaded: half-precision ones play, are judged, trained on, and evaluated."""
-    game = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 12}
-    labels = {"env_config": game, "target_labels": 40, "num_envs": 2}
-    sft = {"input_": "${labels}", "train_batch_size_per_learner": 16, "judge_interval": 1}
-    ppo = {
-        "env_config": game, "message_checkpoint": "${sft}", "num_envs_per_env_runner": 2, "num_epochs": 1,
-        "train_batch_size_per_learner": 16, "minibatch_size": 16,
-    }  # fmt: skip
-    content = {
-        "model": {"base_model": "embedded", "dtype": "bfloat16", "device": "cpu"},
-        "labels": {"run": "collect_labels", "env": KITCHEN, "config": labels},
-        "sft": {**SFT, "config": sft},
-        "verco": {"run": "Verco", "env": KITCHEN, "stop": {"decisions": 16}, "config": ppo},
-        "play": {"run": "evaluate", "config": {"checkpoint": "${verco}", "episodes": 1, "messages": "student"}},
-    }
-    run_file(read_experiment_file(write(tmp_path, content)), TrainSettings(storage_path=str(tmp_path)))
-    results = tmp_path / "file"
-    told = json.loads((results / "labels/labels/_collection.json").read_text())
-    assert "bfloat16" in json.dumps(told)
-    judged = json.loads((results / "sft/trial_0/result.json").read_text().splitlines()[-1])
-    assert judged["config"]["dtype"] == "bfloat16" and 0 <= judged["message_sft"]["exact_match"] <= 1
-    played = json.loads((results / "play/evaluation.json").read_text())
-    assert played["episodes"] == 1 and played["took"]["tokens"] > 0
-    for checkpoint in ("sft", "verco", played["checkpoint"]):
-        path = checkpoint if checkpoint == played["checkpoint"] else results / checkpoint
-        policy = EvaluationSettings(episodes=1).load(path)  # as the evaluation loads it
-        assert policy.network.lm.base.model.dtype == torch.bfloat16, checkpoint
-        assert policy.manifest.model_config["dtype"] == "bfloat16", checkpoint
 
 
 def test_a_study_has_it_too(tmp_path):

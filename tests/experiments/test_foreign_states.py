@@ -75,41 +75,40 @@ def quiet(read):
     except (OSError, UserError, ValueError):
         return None
 
-stage = Path(sys.argv[1])
 with open("/proc/self/statm") as file:
     here = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (here + 2**30, here + 2**30))
-assert read_record(stage) is None
-assert not OwnStates(stage).has_begun("run")
-assert sealed_metrics(stage) is None and signed_algorithm(stage / "nothing") is None
-assert find_state(stage, 1, lambda name, content: True) is None
-assert not quiet(lambda: last_row(stage)) and not quiet(lambda: read_rows(stage / "result.json"))
-(stage / "result.json").unlink(missing_ok=True)
-assert not quiet(lambda: last_row(stage))
-print("done")
+for stage in map(Path, sys.argv[1:]):
+    assert read_record(stage) is None
+    assert not OwnStates(stage).has_begun("run")
+    assert sealed_metrics(stage) is None and signed_algorithm(stage / "nothing") is None
+    assert find_state(stage, 1, lambda name, content: True) is None
+    assert not quiet(lambda: last_row(stage)) and not quiet(lambda: read_rows(stage / "result.json"))
+    (stage / "result.json").unlink(missing_ok=True)
+    assert not quiet(lambda: last_row(stage))
+    print("done")
 """
 NAMES = [SIGNATURE, "stage.json", "complete.json", STATE, STATE_COPY, "result.json", "progress.csv"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-@pytest.mark.parametrize("kind", ["sparse", "pipe", "device", "bomb"])
-def test_a_run_of_any_size_or_kind_takes_little_memory(kind, tmp_path):
-    for name in NAMES:
-        path = tmp_path / name
-        if kind == "pipe":
-            os.mkfifo(path)
-        elif kind == "device":
-            path.symlink_to("/dev/zero")
-        elif kind == "sparse":
-            path.touch()
-            os.truncate(path, 4 * 2**30)
-        elif name == STATE_COPY:
-            with gzip.open(path, "wb", compresslevel=1) as file:
-                for _ in range(2**6):
-                    file.write(bytes(2**24))
+def test_a_run_of_any_size_or_kind_takes_little_memory(tmp_path):
+    kinds = {
+        "pipe": os.mkfifo,
+        "device": lambda path: path.symlink_to("/dev/zero"),
+        "sparse": lambda path: (path.touch(), os.truncate(path, 4 * 2**30)),
+    }
+    folders = [tmp_path / kind for kind in (*kinds, "bomb")]
+    for folder in folders:
+        folder.mkdir()
+    for kind, make in kinds.items():
+        for name in NAMES:
+            make(tmp_path / kind / name)
+    with gzip.open(tmp_path / "bomb" / STATE_COPY, "wb", compresslevel=1) as file:
+        for _ in range(2**6):
+            file.write(bytes(2**24))
     # Another process, killed: one that waits for a pipe hears no signal of Python's.
-    done = subprocess.run(
-        [sys.executable, "-c", FOREIGN, str(tmp_path)], capture_output=True, text=True, timeout=100,
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
-    )  # fmt: skip
-    assert done.stdout == "done\n", done.stdout + done.stderr
+    command = [sys.executable, "-c", FOREIGN, *map(str, folders)]
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["done"] * len(folders), done.stdout + done.stderr

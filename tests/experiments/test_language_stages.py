@@ -92,17 +92,15 @@ def test_a_manual_of_the_package_is_known_by_its_name(tmp_path):
     specs = stages("translation")
     specs["translation"]["config"]["manual"] = "onion_soup"
     check(specs, tmp_path)
-    specs["translation"]["config"]["manual"] = "none_such"
-    with pytest.raises(UserError, match="`translation.config.manual` is 'none_such' but nothing is there"):
-        check(specs, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("stage", "changes", "said"),
+    ("stage", "changes", "told"),
     [
-        ("manual", {"paper": "none.tex"}, "'none.tex' is no file and none of frozen_lake, minirts, onion_soup"),
-        ("manual", {"chat": {"cassette": "sma"}}, "Did you mean 'sama'"),
+        ("manual", {"paper": "none.tex"}, "'none.tex' is no file"),
+        ("manual", {"chat": {"cassette": "sma"}}, "mean 'sama'"),
         ("translation", {"code": ["/nowhere.py"]}, "'/nowhere.py' cannot be read"),
+        ("translation", {"manual": "none_such"}, "`translation.config.manual` is 'none_such'"),
         ("subgoals", {"planner": {"name": "scripted"}}, "must ask a chat model"),
         ("subgoals", {"planner": {"name": "sama", "chat": {"model": "x"}}}, "given for the whole stage"),
         ("subgoals", {"planner": {"name": "sama", "menu": "x"}}, "In `subgoals.config.planner`: `menu` is 'x'"),
@@ -110,17 +108,16 @@ def test_a_manual_of_the_package_is_known_by_its_name(tmp_path):
         ("rewards", {"fallback": "rules"}, "`rewards.config.fallback` is no known key"),
     ],
 )
-def test_wrong_settings_are_told_before_anything_runs(tmp_path, stage, changes, said):
+def test_wrong_settings_are_told_before_anything_runs(tmp_path, stage, changes, told):
     specs = stages()
     specs[stage]["config"] = {**specs[stage]["config"], **changes}
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=told):
         check(specs, tmp_path)
-    assert said in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_report_of_no_stage_is_refused(tmp_path):
-    with pytest.raises(UserError, match="which is no result of a stage"):
+    with pytest.raises(UserError, match="no result of a stage"):
         check({"report": {"run": "sama_report", "config": {"of": [str(tmp_path)]}}}, tmp_path)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments import console
 from rllib_llm_comm.experiments.console import (
     TrainingTable,
     cause_of,
@@ -17,8 +22,10 @@ from rllib_llm_comm.experiments.console import (
     lookup,
     out,
     summary_of,
-)
+)  # fmt: skip
 from rllib_llm_comm.experiments.pipeline import say_curves
+from rllib_llm_comm.experiments.tune_callback import TableCallback
+from rllib_llm_comm.rl.epoch_progress import with_progress
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +62,8 @@ def test_columns_fit_the_algorithm():
     none_ended = {**ACTING, "env_runners": {**ACTING["env_runners"], "team_return_mean": float("nan")}}
     assert "success" in [column.title for column in columns_of(none_ended)]
     assert "same request" in [column.title for column in columns_of(LEARNING)]
-    assert summary_of(ACTING) == {
-        "iter": 2, "decisions": 1024, "return": 0.75, "entropy": 0.5, "seconds": 1.25,
-    }  # fmt: skip
+    summary = {"iter": 2, "decisions": 1024, "return": 0.75, "entropy": 0.5, "seconds": 1.25}
+    assert summary_of(ACTING) == summary
 
 
 def test_fraction_done():
@@ -95,9 +101,7 @@ def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
         table.finish("0_lr=1e-05", ACTING)
         table.finish("1_lr=0.1", {**ACTING, "training_iteration": 4})
     printed = capsys.readouterr().out
-    assert (
-        "0_lr=1e-05 was stopped early by the scheduler, after iteration 2" in printed and "1_lr=0.1 was" not in printed
-    )
+    assert "0_lr=1e-05 was stopped early" in printed and "1_lr=0.1 was" not in printed
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(20.0, ""), (600.0, "At this speed the stage takes 1 h 00 min more.")])
@@ -123,6 +127,22 @@ def test_the_bar_moves_within_an_iteration_and_never_back():
         assert table._done == {"0": 0.5625}
 
 
+def test_a_terminal_shows_a_bar_that_moves_within_an_iteration_and_the_time_that_remains(tmp_path, monkeypatch):
+    """By the file in which a pass tells its share; that a training writes it is shown by `tests/cli` (slow)."""
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=120)
+    monkeypatch.setattr(console, "out", terminal)
+    storage = SimpleNamespace(trial_working_directory=tmp_path)
+    trial = SimpleNamespace(status="RUNNING", RUNNING="RUNNING", last_result=None, storage=storage)
+    with TrainingTable({"training_iteration": 1}) as table:
+        for _ in with_progress("abcd", 4, str(tmp_path), iteration=0, interval=0.0):
+            TableCallback(table).on_step_end(0, [trial])
+            time.sleep(0.2)
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.file.getvalue())
+    shares = [int(share) for share in re.findall(r"training.*?(\d+)%", shown)]
+    assert {20, 40} <= set(shares) and shares == sorted(shares)
+    assert re.search(r"training.*?\d+% \d:\d\d:\d\d \d:\d\d:\d\d", shown)
+
+
 def test_cause_of_finds_the_users_sentence():
     error = UserError("`lr` is 3 but must be small.")
     try:
@@ -136,11 +156,8 @@ def test_cause_of_finds_the_users_sentence():
     )
     assert cause_of(text) == ("UserError", "`lr` is 3.")
     assert cause_of(RuntimeError("plain\ntext")) == ("RuntimeError", "plain text")
-
-
-@pytest.mark.parametrize("error", [KeyError("x"), ValueError("Traceback\nKeyError: 'x'")])
-def test_cause_of_other_errors(error):
-    assert cause_of(error) == ("KeyError", "'x'")
+    for error in (KeyError("x"), ValueError("Traceback\nKeyError: 'x'")):
+        assert cause_of(error) == ("KeyError", "'x'")
 
 
 def test_the_hint_stands_only_where_tensorboard_is_installed(tmp_path, monkeypatch, capsys):

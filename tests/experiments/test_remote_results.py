@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from rllib_llm_comm.experiments.run_experiments import run_experiments
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.load_policy import load_policy
 from tests.cli.command import start_rllib, succeeds
+from tests.cli.faults import wait_until
 from tests.cli.test_resume import COMMAND, write
 from tests.s3_server import ENVIRONMENT, s3_server
 
@@ -34,7 +34,7 @@ def server():
 
 
 @pytest.fixture
-def store(server, tmp_path, monkeypatch, request):
+def store(server, tmp_path, monkeypatch):
     """A server; and a cache of one's own, as on a machine that has not seen its results."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return server
@@ -81,19 +81,12 @@ def test_files_are_sent_while_a_run_goes_on_and_what_is_taken_away_goes(store, m
         (folder / "a/old").write_text("1")
         (folder / "a/.half.tmp").write_text("-")
         (folder / "a/link").symlink_to("/etc/passwd")
-        wait_for(lambda: store.names("beside") == ["beside/exp/a/old"])
+        wait_until(lambda: store.names("beside") == ["beside/exp/a/old"])
         (folder / "a/old").unlink()
         (folder / "a/new").write_text("22")
-        wait_for(lambda: store.names("beside") == ["beside/exp/a/new"])
+        wait_until(lambda: store.names("beside") == ["beside/exp/a/new"])
         (folder / "a/last").write_text("333")
     assert store.names("beside") == ["beside/exp/a/last", "beside/exp/a/new"]
-
-
-def wait_for(true, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_what_could_not_be_sent_is_kept_and_sent_by_the_next_call(store, tmp_path):

@@ -33,15 +33,13 @@ STAGES = {
     for name, spec in {
         "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 640}},
         "verco": {
-            "run": "Verco",
-            "env": KITCHEN,
-            "stop": {"decisions": 1000},
+            "run": "Verco", "env": KITCHEN, "stop": {"decisions": 1000},
             "config": {"messages": "none", "seed": {"grid_search": list(range(SEEDS))}},
         },
         "verco.sampled": {"run": "evaluate", "config": {"checkpoint": f"${{{scenario}.verco}}", "episodes": 80}},
         "verco.messages_none": {"run": "evaluate", "config": {"checkpoint": f"${{{scenario}.verco}}", "episodes": 80}},
     }.items()
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -121,12 +119,10 @@ def test_a_rehearsal_of_every_packaged_file_is_small_and_changes_nothing_else(pa
 def test_what_refuses_small_settings_is_passed_over_without_an_error(tmp_path, name, unfit):
     experiments = read_experiment_file(examples()[name]).experiments
     small = {stage: in_small(experiment) for stage, experiment in experiments.items()}
-    refused = []
-    check_stages(make_stages(small, lambda name, _: tmp_path / name), {}, refused=refused)
-    assert refused == ([] if unfit is None else [unfit])
-    whole = []
-    check_stages(make_stages(experiments, lambda name, _: tmp_path / name), {}, refused=whole)
-    assert not whole
+    for stages, passed_over in ((small, [] if unfit is None else [unfit]), (experiments, [])):
+        refused = []
+        check_stages(make_stages(stages, lambda name, _: tmp_path / name), {}, refused=refused)
+        assert refused == passed_over
 
 
 @pytest.mark.parametrize("first", [9.0, 0.5])
@@ -166,12 +162,9 @@ def test_what_would_ask_a_chat_model_is_not_rehearsed(tmp_path):
         "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": {"name": "chat", "model": "x"}}},
         "sft": {"run": "MessageSFT", "stop": {"training_iteration": 1}, "config": {"input_": "${labels}"}},
     }
-    file = ExperimentFile("f", parse_experiments(specs, "f"))
-
-    def play(small, folder):
-        raise AssertionError(small)
-
-    assert rehearse(file, make_stages(file.experiments, lambda name, _: tmp_path / name), play) == {}
+    file, played = ExperimentFile("f", parse_experiments(specs, "f")), []
+    stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
+    assert rehearse(file, stages, lambda *told: played.append(told)) == {} and not played
 
 
 @pytest.mark.timeout(400)

@@ -12,18 +12,15 @@ import pytest
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out
-from rllib_llm_comm.experiments.runs import compare, duration, find_run, find_runs, last_row, spans, spread
+from rllib_llm_comm.experiments.runs import compare, curves_of, duration, find_run, find_runs, last_row, spans, spread
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
 
 def row(iteration, seed, value, **config):
     return {
-        "training_iteration": iteration,
-        "time_total_s": 30.0 * iteration,
-        "time_this_iter_s": 30.0,
-        "timestamp": 1_700_000_000 + 60 * iteration,
-        "config": {"seed": seed, "env": KITCHEN, **config},
+        "training_iteration": iteration, "time_total_s": 30.0 * iteration, "time_this_iter_s": 30.0,
+        "timestamp": 1_700_000_000 + 60 * iteration, "config": {"seed": seed, "env": KITCHEN, **config},
         "env_runners": {
             "num_env_steps_sampled": 100,
             "num_agent_steps_sampled_lifetime": {"a": 100 * iteration, "b": 100 * iteration},
@@ -32,7 +29,7 @@ def row(iteration, seed, value, **config):
             "success_rate": 0.5,
         },
         "learners": {"__all_modules__": {}, "shared": {"entropy": 1.0 / iteration}},
-    }
+    }  # fmt: skip
 
 
 def write_stage(folder, values, iterations=4, status="finished", search=None, **settings):
@@ -42,8 +39,7 @@ def write_stage(folder, values, iterations=4, status="finished", search=None, **
     folder.mkdir(parents=True)
     record = {
         "stage": folder.name, "run": "Verco", "status": status, "fingerprint": f"digest of {folder.name}",
-        "seconds": 70.0,
-        "settings": {"run": "Verco", "env": KITCHEN, "config": {**settings, **searched, **seeds}},
+        "seconds": 70.0, "settings": {"run": "Verco", "env": KITCHEN, "config": {**settings, **searched, **seeds}},
     }  # fmt: skip
     (folder / "stage.json").write_text(json.dumps(record))
     for place, value in enumerate(values):
@@ -82,10 +78,8 @@ def command(monkeypatch, capsys, *arguments):
 
 def test_the_list_has_what_was_written(results):
     first, second = find_runs(results)
-    assert (first.name, first.algorithm, first.env, first.status) == (
-        "results/first/verco", "Verco", KITCHEN, "finished",
-    )  # fmt: skip
-    assert first.seeds == [0, 1, 2, 3] and first.iterations == [4, 4, 4, 4]
+    assert [first.name, first.algorithm, first.env] == ["results/first/verco", "Verco", KITCHEN]
+    assert first.status == "finished" and first.seeds == [0, 1, 2, 3] and first.iterations == [4] * 4
     assert first.figures["return"] == [0.5, 0.6, 0.7, 0.8] and first.seconds == 120.0
     assert second.changed == 1_700_000_240 and second.settings["config.messages"] == "none"
 
@@ -195,26 +189,23 @@ def test_the_last_whole_row_counts(tmp_path, tail):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "told"),
     [
-        (["nowhere"], "There is no folder 'nowhere'"),
-        (["results", "empty"], "There are 2 runs in 'results'; give one of results/first/verco, results/second/verco."),
-        (["a", "b", "c"], "3 runs were given, but two are compared"),
-        (["--html", "empty"], "--html is 'empty', which is a folder"),
+        (["nowhere"], "no folder 'nowhere'"),
+        (["results", "empty"], "2 runs in 'results'; give one of results/first/verco, results/second/verco."),
+        (["a", "b", "c"], "3 runs"),
+        (["--html", "empty"], "--html is 'empty'"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, sentence, results, monkeypatch, capsys, tmp_path):
+def test_mistakes_are_one_sentence(arguments, told, results, monkeypatch, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     code, _, errors = command(monkeypatch, capsys, *arguments)
-    assert code == 1 and sentence in " ".join(errors.split()) and errors.startswith("Error: ")
+    assert code == 1 and told in " ".join(errors.split()) and errors.startswith("Error: ")
 
 
 def test_a_damaged_file_is_named(results):
-    from rllib_llm_comm.experiments.runs import curves_of
-
-    (results / "first" / "verco" / "trial_2" / "result.json").write_text(
-        '{"training_iteration": 1, "env_runners": 3}\n'
-    )
+    damaged = '{"training_iteration": 1, "env_runners": 3}\n'
+    (results / "first" / "verco" / "trial_2" / "result.json").write_text(damaged)
     with pytest.raises(UserError, match=r"trial_2' cannot be read"):
         curves_of(find_run(results / "first"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -17,8 +16,6 @@ from rllib_llm_comm.experiments.run_experiments import apply_settings
 from rllib_llm_comm.experiments.stages import StageResult, resolve
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.verco.sft import check_rows
-from rllib_llm_comm.verco.teachers.label_store import LABELS
 from tests.experiments.staged import check, refused, run, stages_of
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -34,10 +31,8 @@ def three(lr=0.1, labels=10):
 
 def test_fingerprints_follow_references(tmp_path):
     before, same, changed = (stages_of(three(lr), tmp_path) for lr in (0.1, 0.1, 0.2))
-    assert [s.fingerprint for s in before] == [s.fingerprint for s in same]
-    assert before[0].fingerprint == changed[0].fingerprint
-    assert before[1].fingerprint != changed[1].fingerprint
-    assert before[2].fingerprint != changed[2].fingerprint
+    assert [stage.fingerprint for stage in before] == [stage.fingerprint for stage in same]
+    assert [a.fingerprint == b.fingerprint for a, b in zip(before, changed, strict=True)] == [True, False, False]
     assert before[1].uses == ("labels",)
 
 
@@ -80,20 +75,19 @@ def test_a_reference_to_a_sweep_over_other_seeds_is_told_before_anything_runs(tm
 
 
 @pytest.mark.parametrize(
-    ("references", "words"),
+    ("references", "told"),
     [
-        ({"a": "${c}", "b": ""}, ["`${c}`", "no other stage"]),
-        ({"labels": "", "b": "${label}"}, ["Did you mean 'labels'?"]),
-        ({"a": "${b}", "b": ""}, ["comes later", "move it up"]),
-        ({"a": "${b}", "b": "${a}"}, ["wait for each other", "`a` uses `b` uses `a`"]),
-        ({"a": "${a}", "b": ""}, ["wait for each other"]),
+        ({"a": "${c}", "b": ""}, r"`\$\{c\}`.*no other stage"),
+        ({"labels": "", "b": "${label}"}, "mean 'labels'"),
+        ({"a": "${b}", "b": ""}, "comes later"),
+        ({"a": "${b}", "b": "${a}"}, "`a` uses `b` uses `a`"),
+        ({"a": "${a}", "b": ""}, "wait for each other"),
     ],
 )
-def test_wrong_references(tmp_path, references, words):
+def test_wrong_references(tmp_path, references, told):
     specs = {name: {"run": "PPO", "config": {"x": [{"y": text}]}} for name, text in references.items()}
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=told):
         stages_of(specs, tmp_path)
-    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_a_stage_is_finished_only_with_its_output_and_settings(tmp_path):
@@ -114,7 +108,7 @@ def test_a_stage_is_finished_only_with_its_output_and_settings(tmp_path):
 
 def test_find_checkpoint_says_what_is_wrong(tmp_path):
     (tmp_path / "verco").mkdir()
-    with pytest.raises(UserError, match=r"Did you mean 'verco'\?"):
+    with pytest.raises(UserError, match="mean 'verco'"):
         find_checkpoint(tmp_path / "verko")
     (stage,) = stages_of({"verco": {"run": "PPO"}}, tmp_path)
     stage.write()
@@ -127,7 +121,7 @@ def test_options_stand_above_the_file():
     options = TrainSettings(stop={"training_iteration": 2}, seed=5, checkpoint_freq=9)
     with pytest.raises(UserError, match="--stage"):
         apply_settings(file, options, None)
-    with pytest.raises(UserError, match=r"Did you mean 'verco'\?"):
+    with pytest.raises(UserError, match="mean 'verco'"):
         apply_settings(file, options, "verko")
     changed = apply_settings(file, options, "verco").experiments
     assert changed["verco"].stop == {"training_iteration": 2} and changed["sft"].stop == {}
@@ -192,8 +186,7 @@ def test_a_collection_that_falls_short_is_unfinished_and_goes_on_with_more_decis
     folder = tmp_path / "f" / "labels"
     few = {"max_decisions": 10, "num_envs": 1}
     for _ in range(2):
-        told = r"`labels` found only \d+ labels of \d+ different observations in \d+ decisions; raise `config.max_dec"
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match="`labels` found only .*`config.max_decisions`"):
             collect(tmp_path, 60, capsys, few)
         assert json.loads((folder / "stage.json").read_text())["status"] == "running"
     first = (folder / "labels" / "part-00000.parquet").read_bytes()
@@ -213,19 +206,6 @@ def test_a_collection_ends_when_the_game_shows_nothing_new_and_says_so(tmp_path,
     assert "already there, skipped" in collect(tmp_path, 4000, capsys, small)
 
 
-def test_damaged_labels_of_a_finished_stage_are_collected_again_after_the_remedy(tmp_path, capsys):
-    collect(tmp_path, 5, capsys)
-    labels = tmp_path / "f" / "labels" / "labels"
-    part = labels / "part-00000.parquet"
-    part.write_bytes(part.read_bytes()[:100])
-    with pytest.raises(UserError) as caught:
-        check_rows(labels, LABELS)
-    assert f"remove the whole folder {str(labels)!r} and collect the labels again" in str(caught.value)
-    shutil.rmtree(labels)
-    assert "labels of" in collect(tmp_path, 5, capsys)
-    check_rows(labels, LABELS)
-
-
 def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
     foreign = tmp_path / "f" / "labels" / "precious.txt"
     foreign.parent.mkdir(parents=True)
@@ -241,54 +221,42 @@ def test_a_value_of_none_is_one_that_is_not_given():
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "told"),
     [
-        ({"target_label": 5}, ["`labels.config.target_label`", "'target_labels'"]),
-        ({"teacher": "scriptet"}, ["In `labels.config`: `teacher`", "Did you mean 'scripted'?"]),
-        ({"prompts": "nowhere"}, ["`labels.config.prompts` is 'nowhere'"]),
-        ({"quantization": "5bit"}, ["`labels.config.quantization` is '5bit'"]),
-        ({"target_labels": {"grid_search": [1, 2]}}, ["`labels.config.target_labels` holds a search"]),
-        ({"env_config": {"layout": "ful"}}, ["`layout` is 'ful'"]),
-        ({"random_share": 1.5}, ["`labels.config.random_share` is 1.5"]),
-        ({"seed": -1}, ["`labels.config.seed` is -1", "at least 0"]),
+        ({"target_label": 5}, "`labels.config.target_label`"),
+        ({"teacher": "scriptet"}, "In `labels.config`: `teacher`"),
+        ({"prompts": "nowhere"}, "`labels.config.prompts` is 'nowhere'"),
+        ({"quantization": "5bit"}, "`labels.config.quantization` is '5bit'"),
+        ({"target_labels": {"grid_search": [1, 2]}}, "`labels.config.target_labels` holds a search"),
+        ({"env_config": {"layout": "ful"}}, "`layout` is 'ful'"),
+        ({"random_share": 1.5}, "`labels.config.random_share` is 1.5"),
     ],
 )
-def test_wrong_settings_of_the_collection(tmp_path, config, words):
-    specs = {"labels": {"run": "collect_labels", "env": KITCHEN, "config": config}}
-    refused(tmp_path, specs, *words)
+def test_wrong_settings_of_the_collection(tmp_path, config, told):
+    refused(tmp_path, {"labels": {"run": "collect_labels", "env": KITCHEN, "config": config}}, told)
+
+
+SFT = {"checkpoint": "${sft}"}
 
 
 @pytest.mark.parametrize(
-    ("run", "config", "told"),
+    ("last", "told"),
     [
-        ("evaluate", {}, "`last.config.checkpoint` is missing"),
-        ("evaluate", {"checkpoint": "${sft}", "trust": True}, "`last.config.trust` is true"),
-        ("evaluate", {"checkpoint": "${sft}", "planner": "scripted", "recover": "replay"}, "`recover` is 'replay'"),
-        ("evaluate", {"checkpoint": "${sft}", "reference": "gone", "communication": True}, "`last.config.reference`: "),
-        ("evaluate", {"checkpoint": "tests/data"}, "has no `policy/"),
-        ("replay", {"checkpoint": "nowhere"}, "'nowhere'"),
-        ("replay", {"checkpoint": ["${sft}", "zoo:told_sald"]}, "`last.config.checkpoint`: there is no shipped policy"),
-        ("replay", {"checkpoint": "${sft}", "communication": True}, "`last.config.communication` is no known key"),
+        ({"run": "evaluate"}, "`last.config.checkpoint` is missing"),
+        ({"run": "evaluate", "config": {**SFT, "trust": True}}, "`last.config.trust` is true"),
+        ({"run": "evaluate", "config": {**SFT, "planner": "scripted", "recover": "replay"}}, "`recover` is 'replay'"),
+        ({"run": "evaluate", "config": {**SFT, "reference": "gone", "communication": True}}, "`last.config.reference`"),
+        ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, "has no `policy/"),
+        ({"run": "replay", "config": {"checkpoint": "nowhere"}}, "'nowhere'"),
+        ({"run": "replay", "config": {"checkpoint": ["${sft}", "zoo:told_sald"]}}, "`last.config.checkpoint`"),
+        ({"run": "replay", "config": {**SFT, "communication": True}}, "`last.config.communication` is no known key"),
+        ({"run": "replay", "config": SFT, "num_samples": 2}, "`last.num_samples`"),
+        ({"run": "PPO", "env": KITCHEN, "scheduler": "fifoo"}, "`last.scheduler`"),
+        ({"run": "PPO", "env": KITCHEN, "resources_per_trial": {"cpus": 1}}, "resources_per_trial.cpus"),
+        ({"run": "PPO", "env": KITCHEN, "restore": "nowhere"}, "`last.restore`"),
     ],
 )
-def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, run, config, told):
-    require_refused(tmp_path, {"run": run, "config": config}, told)
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, "`last.num_samples`"),
-        ({"run": "PPO", "scheduler": "fifoo"}, "`last.scheduler`"),
-        ({"run": "PPO", "resources_per_trial": {"cpus": 1}}, "resources_per_trial.cpus"),
-        ({"run": "PPO", "restore": "nowhere"}, "`last.restore`"),
-    ],
-)
-def test_settings_of_the_run_itself_are_checked_before_the_first_stage(tmp_path, settings, told):
-    require_refused(tmp_path, {"env": KITCHEN, **settings} if settings["run"] == "PPO" else settings, told)
-
-
-def require_refused(tmp_path, last, told):
+def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, last, told):
     labels = tmp_path / "labels.parquet"
     parquet.write_table(pa.table({"prompt": ["what you see"], "message": ["what to say"]}), labels)
     refused(tmp_path, {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": last}, told)

@@ -23,7 +23,7 @@ STAGES = ("manual", "translation", "subgoals", "rewards")
 class Recorded:
     """Answers as the recording of the package does, but late, and counts how many questions are under way."""
 
-    def __init__(self, seconds=0.05):
+    def __init__(self, seconds):
         self.tape, self.seconds = Cassette(recording("sama")), seconds
         self.now, self.most, self._lock = 0, 0, threading.Lock()
 
@@ -61,7 +61,7 @@ def prepare(folder, url, at_once):
 def test_stages_ask_several_questions_at_once_leave_the_same_and_play_from_what_was_recorded(tmp_path):
     made, most, asked = [], [], []
     for at_once in (1, 4):
-        model = Recorded()
+        model = Recorded(seconds=0.05 if at_once > 1 else 0.01)
         with ChatServer(model) as server:
             made.append(prepare(tmp_path / str(at_once), server.url, at_once))
             asked.append(sorted(body["messages"][-1]["content"] for body in server.requests))

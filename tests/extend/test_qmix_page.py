@@ -18,8 +18,8 @@ def mine(tmp_path):
 
 
 def test_qmix_trains_a_game_from_outside_by_its_name(mine):
-    stop = json.dumps({"num_env_steps_sampled_lifetime": 200})
-    config = json.dumps({"train_batch_size_per_learner": 4, "width": 8, "min_sample_timesteps_per_iteration": 200})
+    stop = json.dumps({"num_env_steps_sampled_lifetime": 40})
+    config = json.dumps({"train_batch_size_per_learner": 4, "width": 8, "min_sample_timesteps_per_iteration": 40})
     options = ["--import", "two_step", "--stop", stop, "--config", config, "--checkpoint-at-end", "--storage-path", "."]
     succeeds("train", "--run", "QMIX", "--env", "mine/two_step-v0", *options, cwd=mine)
     checkpoint = max(mine.glob("**/checkpoint_*"))

@@ -61,10 +61,6 @@ def mine(folder, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_each_page_has_a_template():
-    assert {"coin.py", "coin_planning.py", "my_teacher.py", "my_planner.py", "my_algorithm.py"} <= set(templates())
-
-
 def test_the_game_passes_the_tests_of_the_packages_own_games(mine):
     import coin
 
@@ -91,11 +87,11 @@ def test_one_record_makes_the_game_known_everywhere(mine):
 
     game = planning_game(env)
     assert type(game).__name__ == "CoinPlanning" and game.possible(game.state(), "ann") == ["wait"]
-    with pytest.raises(UserError, match=r"`rounds` is 0 .* from 1 to 100"):
+    with pytest.raises(UserError, match="`rounds` is 0 .*1 to 100"):
         make_env(coin.ENV_ID, rounds=0)
-    with pytest.raises(UserError, match=r"`round` is no known key.* Did you mean 'rounds'"):
+    with pytest.raises(UserError, match="`round` .*'rounds'"):
         make_env(coin.ENV_ID, round=2)
-    with pytest.raises(UserError, match="Did you mean 'mine/coin-v0'"):
+    with pytest.raises(UserError, match="'mine/coin-v0'"):
         make_env("mine/coin-v1")
 
 
@@ -113,22 +109,16 @@ def test_the_teacher_labels(mine):
     assert isinstance(teacher, my_teacher.Brief)
     request = TeacherRequest(("ann", "bob"), {"ann": "i am ann. the coin shows heads.", "bob": "it is hidden."})
     assert teacher.messages(request, rng=np.random.default_rng(0)) == {"ann": "HEADS", "bob": "HIDDEN"}
-    with pytest.raises(UserError, match="`teacher` is 'brif' .*Did you mean 'brief'"):
+    with pytest.raises(UserError, match="`teacher` is 'brif' .*'brief'"):
         make_teacher("brif")
     with pytest.raises(UserError, match="`case` is 'title'"):
         make_teacher({"name": "brief", "case": "title"})
-    unknown = "`cas` is no setting of the teacher 'brief'; its settings are name, case. Did you mean 'case'"
-    for settings in ({"cas": "upper"}, {"case": "upper", "cas": 1}):
-        with pytest.raises(UserError, match=unknown):
-            make_teacher({"name": "brief", **settings})
-
-
-def test_a_training_with_an_unknown_setting_of_the_teacher_does_not_begin(mine):
-    import my_teacher  # noqa: F401
-
+    with pytest.raises(UserError, match="`cas` .*'brief'.* 'case'"):
+        make_teacher({"name": "brief", "cas": "upper"})
+    # A training with an unknown setting does not begin.
     settings = {"env": "rllib_llm_comm/door-v0", "messages": "teacher"}
     check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "case": "upper"}})
-    with pytest.raises(UserError, match="`cas` is no setting of the teacher 'brief'"):
+    with pytest.raises(UserError, match="`cas` .*'brief'"):
         check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "cas": "upper"}})
 
 
@@ -148,9 +138,9 @@ def test_the_planner_is_followed_and_its_settings_are_checked(mine):
         seen, *_ = env.step({"ann": 0, "bob": 0})
         told.append(seen["bob"]["subgoal"])
     assert told[:3] == ["wait", "say heads", "say tails"]
-    with pytest.raises(UserError, match="`frist` is no setting of the planner 'in_turn'.*Did you mean 'first'"):
+    with pytest.raises(UserError, match="`frist` .*'in_turn'.* 'first'"):
         make_planner({"name": "in_turn", "frist": 1})
-    with pytest.raises(UserError, match="`planner` is 'in_trun' .*Did you mean 'in_turn'"):
+    with pytest.raises(UserError, match="`planner` is 'in_trun' .*'in_turn'"):
         make_planner("in_trun")
 
 
@@ -163,15 +153,12 @@ def test_the_algorithm_is_found_by_its_name(mine):
     assert (config.gamma, config.critic_observation) == (1.0, "own")
     with pytest.raises(UserError, match="`ippo.config.patient` is 'yes'"):
         check_config("ippo", my_algorithm.IPPO, {"patient": "yes"})
-    with pytest.raises(UserError, match="Did you mean 'IPPO'.*`--import MODULE`"):
+    with pytest.raises(UserError, match="'IPPO'.*`--import MODULE`"):
         find_algorithm("IPO")
 
 
-def test_the_page_of_the_game_trains_it_and_tells_whether_it_is_solved(mine):
+def test_the_game_tells_whether_it_is_solved(mine):
     import coin
-
-    done = succeeds("train", "file", "coin.yaml", "--import", "coin", "--ray-num-cpus", "3", cwd=mine, timeout=400)
-    assert "3 labels of 3 different observations" in done.stdout
 
     env = coin.parallel_env(rounds=1)
     env.reset(seed=0)
@@ -181,13 +168,17 @@ def test_the_page_of_the_game_trains_it_and_tells_whether_it_is_solved(mine):
     assert env.step({"ann": 0, "bob": env.side + 1})[4]["bob"]["task_success"]
 
 
-def test_one_command_labels_and_trains_with_all_of_them(mine):
-    """One file with the stages of two pages; Ray starts only once."""
-    parts = ("labels", "ippo", "sign", "hysteretic")
-    (mine / "both.yaml").write_text("".join((mine / f"{part}.yaml").read_text() for part in parts))
+def test_one_command_labels_and_trains_with_the_files_of_all_pages(mine):
+    files = {name: (mine / f"{name}.yaml").read_text() for name in ("coin", "labels", "ippo", "sign", "hysteretic")}
+    files["labels"] = files["labels"].replace("labels:", "brief_labels:", 1)
+    files["hysteretic"] += "    min_sample_timesteps_per_iteration: 20\n"
+    (mine / "all.yaml").write_text("".join(files.values()))
     imports = [word for name in MODULES if "plan" not in name for word in ("--import", name)]
-    succeeds("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
+    done = succeeds("train", "file", "all.yaml", *imports, "--ray-num-cpus", "3", cwd=mine, timeout=400)
+    assert done.stdout.count("3 labels of 3 different observations") == 2
     import coin  # noqa: F401
 
-    policy = load_policy(next((mine / "results" / "both" / "ippo").rglob("policy")))
-    assert policy.manifest.algorithm == "IPPO" and policy.manifest.env == "mine/coin-v0"
+    trained = {"verco": "Verco", "ippo": "IPPO", "sign": "SignTWOSOME", "hysteretic": "HystereticVDN"}
+    for stage, algorithm in trained.items():
+        policy = load_policy(next((mine / "results" / "all" / stage).rglob("policy")))
+        assert policy.manifest.algorithm == algorithm and policy.manifest.env == "mine/coin-v0"

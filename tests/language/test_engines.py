@@ -20,7 +20,7 @@ MISTRAL = MistralConfig(
 
 def test_a_window_that_is_shorter_than_the_texts_is_refused():
     model = AdaptedModel(base(MISTRAL))
-    with pytest.raises(UserError, match=r"looks back over 16 tokens .* may have 17 .* lower them"):
+    with pytest.raises(UserError, match="16 tokens .* 17"):
         require_fast(model, 17)
     require_fast(model, 16)
 

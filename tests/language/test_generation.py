@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,27 +10,6 @@ from rllib_llm_comm.language.generation import generate_messages, is_open, up_to
 from rllib_llm_comm.language.prompts import limit_words
 
 PROMPTS = ["next i", "get the raw kale from the shelf", "bob says wait", "next i", "put the leek on the counter"]
-
-
-def plain_greedy(model, prompt: str, max_words: int) -> str:
-    ids, start = model.base.encode(prompt), len(model.base.encode(prompt))
-    for _ in range(max_words * 4):
-        with model.use("message"), torch.no_grad():
-            token = int(model.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
-        if token == model.base.eos_id:
-            break
-        ids.append(token)
-        text = model.base.decode(ids[start:])
-        if "\n" in text or len(text.split()) > max_words:
-            break
-    text = model.base.decode(ids[start:])
-    used_up = len(ids) - start == max_words * 4 and "\n" not in text and 1 < len(text.split()) <= max_words
-    return limit_words(text.rsplit(" ", 1)[0] if used_up else text, max_words)
-
-
-def test_batched_cached_decoding_equals_plain_greedy(adapted):
-    texts = generate_messages(adapted, PROMPTS, max_words=5)
-    assert texts == [plain_greedy(adapted, prompt, 5) for prompt in PROMPTS]
 
 
 def test_sampling_is_fixed_by_the_seed_and_free_of_batch_mates(adapted):

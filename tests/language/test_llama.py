@@ -63,11 +63,16 @@ def fused(request, monkeypatch):
     return request.param
 
 
+@pytest.fixture(params=[True, False], ids=["merged", "thin"])
+def merged(request, monkeypatch):
+    """Small adapters are added to the weights, large ones stay beside them."""
+    monkeypatch.setattr(llama, "_MOST_MERGED_BYTES", 2**30 if request.param else 0)
+    monkeypatch.setattr(llama, "_MERGED_IN_UPDATES", 512 if request.param else 0)
+    return request.param
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("merged", [True, False], ids=["merged", "thin"])
-def test_states_and_gradients_are_pefts(name, merged, fused, monkeypatch):
-    monkeypatch.setattr(llama, "_MOST_MERGED_BYTES", 2**30 if merged else 0)
-    monkeypatch.setattr(llama, "_MERGED_IN_UPDATES", 512 if merged else 0)
+def test_states_and_gradients_are_pefts(name, merged, fused):
     model = adapted(CONFIGS[name])
     assert llama_weights(model.base) is not None
     batch = packed()
@@ -115,10 +120,7 @@ def test_states_of_some_places_are_those_of_all(kind, checkpointed, fused):
 
 
 @pytest.mark.parametrize("targets", [("q_proj", "v_proj"), ("k_proj", "up_proj", "down_proj"), ("o_proj",)])
-@pytest.mark.parametrize("merged", [True, False], ids=["merged", "thin"])
-def test_some_maps_may_have_no_adapter(targets, merged, fused, monkeypatch):
-    monkeypatch.setattr(llama, "_MOST_MERGED_BYTES", 2**30 if merged else 0)
-    monkeypatch.setattr(llama, "_MERGED_IN_UPDATES", 512 if merged else 0)
+def test_some_maps_may_have_no_adapter(targets, merged, fused):
     model = adapted(CONFIGS["llama"], target_modules=targets)
     batch = packed()
     with model.use("message"):
@@ -131,9 +133,7 @@ def test_some_maps_may_have_no_adapter(targets, merged, fused, monkeypatch):
     torch.testing.assert_close(kept, oracle, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("merged", [True, False], ids=["merged", "thin"])
-def test_kept_weights_follow_the_adapter_into_the_same_storage(merged, monkeypatch):
-    monkeypatch.setattr(llama, "_MOST_MERGED_BYTES", 2**30 if merged else 0)
+def test_kept_weights_follow_the_adapter_into_the_same_storage(merged):
     model = adapted(CONFIGS["llama"])
     batch = packed()
 
@@ -272,19 +272,6 @@ def test_where_compiling_fails_or_differs_layers_stay_as_they_are(broken, monkey
     told = [record.getMessage() for record in caplog.records if record.name == compiled_layers.__name__]
     assert len(told) == 1
     assert ("no C compiler found" if broken == "fails" else "differ") in told[0]
-
-
-@pytest.mark.parametrize("name", ["llama", "biases"])
-def test_maps_in_one_matrix_have_one_product_of_the_adapter(name):
-    model = adapted(CONFIGS[name], target_modules=("q_proj", "v_proj", "up_proj"))
-    frozen = model.base
-    weights = LlamaWeights(frozen, fused=True)
-    one = llama.LlamaAdapter(weights, model.llama_adapters["action"]._layers, "action", lambda: 0).detached(False)
-    attention, gates = one[0]["qkv"], one[0]["gate_up"]
-    assert [len(lora.b) for lora in (attention, gates)] == [1, 1]
-    rank = model.config.r
-    assert attention.b[0].shape == (weights.layers[0].projections["qkv"].weights[0].shape[0], 2 * rank)
-    assert gates.b[0].shape == (160, rank) and not gates.b[0][:80].any() and gates.b[0][80:].any()
 
 
 def test_an_adapter_is_rounded_once_when_it_is_added_to_weights_in_half_precision(fused):

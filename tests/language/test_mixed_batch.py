@@ -161,17 +161,13 @@ def test_scores_are_those_of_each_adapter_alone(name, layers, way):
 def test_normalized_scores_and_one_owner(normalization):
     models = members()
     arrays = asked(models[0])
-    words = torch.tensor([[len(text.split()) for text in CANDIDATES]] * 12)
-    how = {"normalization": normalization, "candidate_words": words}
+    words = torch.tensor([[len(text.split()) for text in CANDIDATES]])
+    how = {"normalization": normalization}
     with torch.no_grad():
         for owners in ([0, 2] * 6, [1] * 12):
-            found = MixedBatch(models).scores(owners, *arrays, **how)
-            for row, owner in enumerate(owners):
-                one = score_candidates(
-                    models[owner], *(a[row : row + 1] for a in arrays),
-                    normalization=normalization, candidate_words=words[:1],
-                )  # fmt: skip
-                torch.testing.assert_close(found[row], one[0], atol=1e-4, rtol=1e-4)
+            found = MixedBatch(models).scores(owners, *arrays, candidate_words=words.expand(12, -1), **how)
+            wanted = alone(models, owners, arrays, candidate_words=words, **how)
+            torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
@@ -185,10 +181,8 @@ def test_messages_are_those_of_each_adapter_alone(name, temperature, way):
         found = mixed.messages(owners, prompts, max_words=4, temperature=temperature, seed=seeds)
         for owner in range(3):
             rows = [row for row, other in enumerate(owners) if other == owner]
-            wanted = draw_messages(
-                models[owner], [prompts[row] for row in rows], max_words=4, temperature=temperature,
-                seed=seeds[rows[0]],
-            )  # fmt: skip
+            how = {"max_words": 4, "temperature": temperature, "seed": seeds[rows[0]]}
+            wanted = draw_messages(models[owner], [prompts[row] for row in rows], **how)
             assert [found[row] for row in rows] == wanted
     assert len({message.text for message in found}) > 3
 
@@ -209,7 +203,7 @@ def test_features_and_labels():
 def test_who_cannot_share_a_batch():
     one = members(count=1)[0]
     other_base = members(frozen=base(CONFIGS["llama"], seed=1), count=1)[0]
-    with pytest.raises(UserError, match="member 1 has another base model .* than member 0"):
+    with pytest.raises(UserError, match="member 1 .*base model"):
         MixedBatch([one, other_base])
     for settings, told in ({"r": 4}, "`r` .4, not 8."), ({"layers": 1}, "`layers`"), ({"alpha": 3}, "`alpha`"):
         with pytest.raises(UserError, match=f"member 2 has adapters of another {told}"):

@@ -9,10 +9,9 @@ import pickle
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from byte_level import byte_level_model, byte_level_tokenizer, tokenizer_alone
+from byte_level import byte_level_tokenizer, tokenizer_alone
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils import chat_template_utils
@@ -20,9 +19,8 @@ from transformers.utils import chat_template_utils
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.language import base_model
-from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
+from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.language.chat_template import chat_frame
-from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import (
     SHIPPED,
     SLOTS,
@@ -36,12 +34,10 @@ from rllib_llm_comm.language.prompts import (
 from rllib_llm_comm.language.scoring import encode_candidates, score_texts
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
-from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
-from tests.language.random_models import randomised
 
 
 def test_messages_are_heard_in_order_and_empty_ones_left_out():
@@ -93,9 +89,8 @@ def test_every_shipped_set_passes_the_checks_and_differs(name):
 
 
 def test_the_papers_forms():
-    twosome = PromptTemplates(read_prompts("twosome"))
-    assert twosome.action("i see.") == "i see. to serve the dish, you should first"
-    assert twosome.action("i see.").cue == " to serve the dish, you should first"
+    twosome = PromptTemplates(read_prompts("twosome")).action("i see.")
+    assert twosome == f"i see.{twosome.cue}" == "i see. to serve the dish, you should first"
     question = read_prompts("verco", TEACHER_TEMPLATES)["teacher"]
     assert question.startswith("You help {count} agents by writing the messages")
     places = [question.index(f"{{{slot}}}") for slot in ("count", "brief", "observations", "task", "form")]
@@ -131,27 +126,20 @@ def test_a_folder_need_not_hold_all_and_may_come_from_any_editor(tmp_path):
     ("texts", "told"),
     [
         ({"action": "{text}{subgoal} next i"}, ["action", "{heard}"]),
-        ({"action": "{heard}{subgoal} next i"}, ["action", "{text}"]),
         ({"critic": "{text}{subgoal}{heard} i"}, ["critic", "{heard}", "{text}, {subgoal}"]),
         ({"action": "{text}{subgoal}{heard}{text.__class__} i"}, ["action", "{text.__class__}"]),
-        ({"action": "{text}{subgoal}{heard} {0} i"}, ["action", "{0}"]),
-        ({"action": "{text!r}{subgoal}{heard} i"}, ["action", "{text!r}"]),
         ({"action": "{text}{subgoal}{heard} {{text}} i"}, ["action", "'{'"]),
-        ({"message": "{text}{subgoal} {options} i say:"}, ["message", "{options}"]),
         ({"message": "{txt}{subgoal} i say:"}, ["message", "{txt}", "Did you mean 'text'?"]),
-        ({"heard": " {speaker} speaks."}, ["heard", "{message}"]),
         ({"heard": " \n"}, ["heard", "leave it out"]),
-        ({"subgoal": ""}, ["subgoal", "leave it out"]),
         ({"action": "{text}{subgoal}{heard} next i "}, ["action", "blank"]),
         ({"action": "{text}{subgoal}{heard}" + "x" * 30_000}, ["action", "20000"]),
         ({"action": "{text}{subgoal}{heard}" + "x" * 300_000}, ["action", "20000"]),
-        ({"teacher": "{observations}"}, ["teacher", "{form}"]),
         ({"acton": "{text}"}, ["'acton'", "Did you mean 'action'?"]),
         ({}, ["no template"]),
     ],
     ids=lambda case: None if isinstance(case, list) else "-".join(case) or "none",
 )
-def test_what_a_template_cannot_be_is_told_in_one_sentence(tmp_path, texts, told):
+def test_what_a_template_cannot_be_is_told(tmp_path, texts, told):
     mine = write(tmp_path / "mine", **texts)
     given = [mine, texts] if len(str(texts)) < 100_000 else [mine]
     for prompts in given:
@@ -171,17 +159,13 @@ def test_what_is_no_set_is_told(prompts):
 
 def test_files_that_are_no_templates_are_told(tmp_path):
     mine = write(tmp_path / "mine", action=OLD["action"])
-    (tmp_path / "mine" / "notes.md").write_text("mine")
-    with pytest.raises(UserError, match=r"'notes.md', which is no template"):
-        read_prompts(mine)
-    (tmp_path / "mine" / "notes.md").unlink()
     (tmp_path / "mine" / ".hidden").write_text("of an editor")
     (tmp_path / "mine" / "heard.txt").write_bytes(b"\xff\xfe\xfd")
-    with pytest.raises(UserError, match=r"'heard.txt', which cannot be read"):
+    with pytest.raises(UserError, match="'heard.txt', which cannot be read"):
         read_prompts(mine)
     (tmp_path / "mine" / "heard.txt").unlink()
     (tmp_path / "mine" / "heard.txt").mkdir()
-    with pytest.raises(UserError, match=r"'heard.txt', which cannot be read"):
+    with pytest.raises(UserError, match="'heard.txt', which cannot be read"):
         read_prompts(mine)
 
 
@@ -226,58 +210,24 @@ def test_forms_are_made_once():
     assert CHAT is PLAIN.in_format("chat") and PLAIN is PLAIN.in_format("plain")
 
 
-def test_fast_scores_are_the_plain_ones_and_gradients_flow():
-    base = byte_level_model()
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompt_format="chat"), base.in_format("chat"))
-    randomised(network.lm, std=0.1)
-    encoder = ObservationEncoder(network.lm.base, network.settings)
-    texts = ["i see a tomato.", "i wait.", "i see a tomato at the pot. wait."]
-    view = [TextObservation(text, ("wait", "to chop", "see"), (True, True, k != 1)) for k, text in enumerate(texts)]
-    rows = [encoder.encode(one, {"bob": "wait"}) for one in view]
-    batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
-    logits = network.logits(batch)
-    plain = plain_scores(network.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
-    torch.testing.assert_close(logits, plain, atol=1e-3, rtol=1e-4)
-    logits.softmax(-1)[:, 0].sum().backward()
-    assert any(float(p.grad.abs().max()) > 0 for _, p in network.lm.named_adapter_parameters("action"))
-    asks = [(action_prompt("i see."), ("wait", "to chop"), (1, 1))]
-    in_chat, in_plain = (
-        score_texts(LanguageNetwork(LanguageModelSettings(init_seed=0), one).lm, asks, role=None)
-        for one in (base.in_format("chat"), base)
-    )
-    assert float((in_chat - in_plain).abs().max()) > 1e-2  # the template matters
-    assert all(isinstance(text, str) for text in network.write_messages([message_prompt(text) for text in texts]))
-
-
 def test_what_cannot_be_is_told():
-    with pytest.raises(UserError, match="`prompt_format` is 'chat' but the tokenizer of `base_model` 'mine' has no"):
-        chat_frame(byte_level_tokenizer(None), "mine")
-    with pytest.raises(UserError, match="does not show a user's text once"):
-        chat_frame(byte_level_tokenizer("hello"), "mine")
-    with pytest.raises(UserError, match="`prompt_format` is 'chta'"):
+    for template, told in ((None, "no chat template"), ("hello", "does not show a user's text")):
+        with pytest.raises(UserError, match=f"`prompt_format` .* {told}"):
+            chat_frame(byte_level_tokenizer(template), "mine")
+    with pytest.raises(UserError, match="`prompt_format`"):
         LanguageModelSettings(prompt_format="chta")
     chat, plain = {"prompt_format": "chat"}, {"prompt_format": "plain"}
     check_base_models({"sft": ("m", chat, {}), "verco": ("m", chat, {"message": "sft"})})
-    with pytest.raises(UserError, match=r"`verco.config.prompt_format` is 'plain'.*`sft` is trained with 'chat'"):
+    with pytest.raises(UserError, match="`verco.config.prompt_format`"):
         check_base_models({"sft": ("m", chat, {}), "verco": ("m", plain, {"action": "sft"})})
     for day in ("today", "2024-13-01", 3):
         with pytest.raises(UserError, match="`prompt_date`"):
             LanguageModelSettings(prompt_date=day)
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for m in %}",
-        "{{ raise_exception('the system speaks first') }}",
-        "{{ '%d' | strftime_now }}",
-        "{{ messages[0].foo.bar }}",
-        "{{ messages[0].content + 1 }}",
-        "{{ 1 / 0 }}",
-    ],
-)
+@pytest.mark.parametrize("template", ["{% for m in %}", "{{ raise_exception('the system speaks first') }}"])
 def test_a_template_that_fails_is_told(template):
-    with pytest.raises(UserError, match="`prompt_format` is 'chat' but the chat template of `base_model` 'mine' fails"):
+    with pytest.raises(UserError, match="`prompt_format` .* fails"):
         chat_frame(byte_level_tokenizer(template), "mine")
 
 
@@ -286,7 +236,6 @@ def test_a_template_that_fails_is_told(template):
     [
         ("{{ strftime_now('%d %b %Y') }}", "05 Mar 2027"),
         ("{% set now = strftime_now %}{{ now('%-d %B %y, %A') }}", "5 March 27, Friday"),
-        ("{% set form = '%d' %}{{ strftime_now(form) }}", "05"),
         ("{{ strftime_now(format='%Y-%m-%d %H:%M') }}", "2027-03-05 00:00"),
         ("{% if strftime_now is defined %}{% set day = strftime_now('%Y') %}{% endif %}{{ day | int + 1 }}", "2028"),
         ("{% macro day() %}{{ strftime_now('%j') }}{% endmacro %}{{ day() }}", "064"),
@@ -298,11 +247,14 @@ def test_a_template_asks_for_the_day_in_many_ways(asked, shown):
     assert tokenizer.decode(frame.before) == f"<|im_start|>{shown} "
 
 
-@pytest.mark.parametrize("begin", ["\n", "\n\n", "  {% if true %}x{% endif %}\n", "  ", "{%- if true %} y{% endif %}"])
+@pytest.mark.parametrize("begin", ["\n", "  {% if true %}x{% endif %}\n", "{%- if true %} y{% endif %}"])
 def test_blanks_at_the_beginning_of_a_template_count(begin):
     tokenizer = byte_level_tokenizer(begin + "{{ messages[0]['content'] }}")
     wanted = tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
     assert tokenizer.decode(chat_frame(tokenizer, "mine").before) == wanted
+
+
+DATE = {"prompt_date": "2027-03-04"}
 
 
 def dated_model(folder):
@@ -335,32 +287,27 @@ def scores_on(day, load, monkeypatch):
 def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_keeps_it(tmp_path, monkeypatch):
     model = dated_model(tmp_path / "dated")
     settings = {"base_model": model, "prompt_format": "chat", "init_seed": 0}
-    ways = {"default": {}, "own": {"prompt_date": "2027-03-04"}}
-    seen = {}
-    for name, own in ways.items():
 
-        def new(own=own):
-            return LanguageNetwork(LanguageModelSettings(**settings, **own))
+    def new(**own):
+        return LanguageNetwork(LanguageModelSettings(**settings, **own))
 
-        first, second = (scores_on(day, new, monkeypatch) for day in ("2027-01-01", "2028-11-30"))
-        torch.testing.assert_close(first, second, rtol=0, atol=0)
-        network = new()
-        manifest = PolicyManifest(
-            "Verco", network.settings.to_dict(), {}, base_model_digest=base_model_digest(network.lm.base)
+    seen = []
+    for date in ({}, DATE):
+        first, second = (
+            scores_on(day, lambda: new(**date), monkeypatch)  # noqa: B023
+            for day in ("2027-01-01", "2028-11-30")
         )
-        folder = write_policy(tmp_path / name, policy_files(network), manifest)
-        seen[name] = first
-        again = scores_on("2029-05-06", lambda: load_network(folder, read_manifest(folder)), monkeypatch)  # noqa: B023
-        torch.testing.assert_close(again, first, rtol=0, atol=0)
-    assert float((seen["own"] - seen["default"]).abs().max()) > 1e-4
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+        seen.append(first)
+    default, own = seen
+    assert float((own - default).abs().max()) > 1e-4
+    network = new(**DATE)
+    digest = base_model_digest(network.lm.base)
+    manifest = PolicyManifest("Verco", network.settings.to_dict(), {}, base_model_digest=digest)
+    folder = write_policy(tmp_path / "own", policy_files(network), manifest)
+    again = scores_on("2029-05-06", lambda: load_network(folder, read_manifest(folder)), monkeypatch)
+    torch.testing.assert_close(again, own, rtol=0, atol=0)
     check_adapter_of(tmp_path / "own", model, "chat", "2027-03-04")
     for form in (("chat", "2027-03-05"), ("plain", "2027-03-04")):
         with pytest.raises(UserError, match="were trained with `prompt_(date|format)`"):
             check_adapter_of(tmp_path / "own", model, *form)
-
-
-def test_the_embedded_model_has_a_frame_of_nothing_but_its_start():
-    base = load_base_model()
-    prompt = action_prompt("i see a pot.")
-    words = [i for i in base.in_format("chat").encode(prompt) if i != base.tokenizer.bos_token_id]
-    assert base.decode(words) == base.decode(base.encode(prompt))

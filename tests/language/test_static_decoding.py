@@ -119,5 +119,5 @@ def test_a_device_that_does_not_hold_one_text_is_refused():
     small = model_of("llama").base
     assert small.kept_bytes_per_token == 2 * 3 * 24 * 4  # keys and values, layers, heads times size, float32
     small.require_room(100, 100 * small.kept_bytes_per_token)
-    with pytest.raises(UserError, match=r"`max_prompt_tokens` .* take a smaller model"):
+    with pytest.raises(UserError, match="`max_prompt_tokens`"):
         small.require_room(101, 100 * small.kept_bytes_per_token)

@@ -100,7 +100,7 @@ def own_log_probs(network, role, ids):
 def test_scores_messages_and_labels_are_the_models_own_and_engines_agree_on_features(name):
     config, engines = CONFIGS[name], ["fast", "plain"] if name in FAST else ["plain"]
     if name in PLAIN_ONLY:
-        with pytest.raises(UserError, match="set `engine` to 'plain'"):
+        with pytest.raises(UserError, match="`engine`"):
             with_adapters(config, "fast")
     features = []
     for engine in engines:
@@ -157,14 +157,14 @@ class Surprising(hf.LlamaForCausalLM):
 
 
 def test_a_model_whose_logits_do_not_follow_from_its_decoder_is_refused():
-    with pytest.raises(UserError, match=r"`base_model` 'mine' \(Surprising\) cannot be used"):
+    with pytest.raises(UserError, match="`base_model` .*Surprising"):
         wrap_base_model("mine", Surprising(FAST["llama"]), load_base_model().tokenizer)
 
 
 def test_a_model_that_writes_more_tokens_than_it_reads_is_refused():
     model = random_model(FAST["llama"])
     model.set_output_embeddings(torch.nn.Linear(32, ROWS + 9, bias=False))
-    with pytest.raises(UserError, match=rf"it may write {ROWS + 9} tokens, but reads {ROWS}"):
+    with pytest.raises(UserError, match=f"{ROWS + 9} tokens, but reads {ROWS}"):
         wrap_base_model("mine", model, load_base_model().tokenizer)
 
 
@@ -173,13 +173,13 @@ def test_adapters_go_to_linear_maps_alone_whatever_their_class():
         names = [name for name, _ in with_adapters(CONFIGS[name], "plain").lm.named_adapter_parameters(ACTION)]
         assert names and any(found in one for one in names) == (name == "falcon")
     base = wrap_base_model("mine", random_model(CONFIGS["phimoe"]), load_base_model().tokenizer)
-    with pytest.raises(UserError, match="`lora_target_modules` names 'router', which is no linear map"):
+    with pytest.raises(UserError, match="`lora_target_modules` names 'router'"):
         LanguageNetwork(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
 
 
 def test_why_a_model_takes_no_adapters_is_told():
     config = hf.MambaConfig(vocab_size=ROWS, hidden_size=32, state_size=8, num_hidden_layers=2)
-    with pytest.raises(UserError, match=r"`lora_target_modules` is 'all-linear', .*out_proj.* incompatible"):
+    with pytest.raises(UserError, match="`lora_target_modules` .*out_proj"):
         with_adapters(config, "plain")
 
 
@@ -196,13 +196,13 @@ LOOK_AHEAD = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", LOOK_AHEAD)
 def test_a_model_that_looks_ahead_is_refused(name, dtype):
-    with pytest.raises(UserError, match=r"`base_model` 'mine' \(\w+\) looks ahead"):
+    with pytest.raises(UserError, match="`base_model` .* looks ahead"):
         wrap_base_model("mine", random_model(LOOK_AHEAD[name]).to(dtype), load_base_model().tokenizer)
 
 
 def test_the_same_models_can_be_causal():
     assert with_adapters(hf.BertConfig(**WIDE, is_decoder=True), "plain").lm.base.hidden_size == 32
-    with pytest.raises(UserError, match="set `engine` to 'plain'"):
+    with pytest.raises(UserError, match="`engine`"):
         with_adapters(hf.XLMConfig(vocab_size=ROWS, emb_dim=32, n_layers=2, n_heads=4, causal=True), "fast")
 
 
@@ -229,7 +229,7 @@ CHANGING = {
 def test_positions_that_change_with_the_length_of_a_text_are_refused(name, engine):
     base = wrap_base_model("mine", random_model(CHANGING[name]), load_base_model().tokenizer)
     settings = {"max_candidate_tokens": 8, "engine": engine}
-    with pytest.raises(UserError, match=r"'mine' rotates .* more than 64 tokens .* a text may have 65"):
+    with pytest.raises(UserError, match="more than 64 tokens .* 65"):
         LanguageNetwork(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
     network = LanguageNetwork(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
     with torch.no_grad():
@@ -296,16 +296,15 @@ def test_adapters_that_would_not_be_heard_are_refused(targets):
     check_targets("embedded", ["q_proj", "layers.1.mlp.up_proj"])
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "granite"])
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "granite"])
 def test_merged_models_with_tied_weights_say_what_peft_says(name, tmp_path):
     model = random_model(type(FAST[name]).from_dict({**FAST[name].to_dict(), "tie_word_embeddings": True}))
     folder = folder_of(model, tmp_path / "base")
     network = LanguageNetwork(LanguageModelSettings(base_model=str(folder)))
     assert network.lm.base.model.get_output_embeddings().weight is network.lm.base.model.get_input_embeddings().weight
     randomised(network.lm)
-    manifest = PolicyManifest(
-        "Verco", network.settings.to_dict(), {}, base_model_digest=base_model_digest(network.lm.base)
-    )
+    digest = base_model_digest(network.lm.base)
+    manifest = PolicyManifest("Verco", network.settings.to_dict(), {}, base_model_digest=digest)
     policy = write_policy(tmp_path / "policy", policy_files(network), manifest)
     for place in export_models(policy, tmp_path / "out", merge=True, trust=True):
         adapter = network.lm.save_adapter(place.name, tmp_path / place.name)

@@ -199,11 +199,11 @@ def test_ids_beyond_the_embedding_are_found_before_anything_runs(tmp_path):
     assert max(load_base_model(unused).encode("[PAD] wait")) < 591
     wrong = changed(tmp_path / "wrong", added("tomato!", special=False))
     for check in (check_base_model, load_base_model):
-        with pytest.raises(UserError, match="has 591 tokens in its embedding, .* with the id 591"):
+        with pytest.raises(UserError, match="591 tokens .* id 591"):
             check(wrong)
     with pytest.raises(UserError, match="without end token"):
         word_model(word_tokenizer(eos_token=None))
-    with pytest.raises(UserError, match="has 28 tokens in its embedding"):
+    with pytest.raises(UserError, match="28 tokens"):
         word_model(word_tokenizer(), rows=28)
 
 
@@ -222,15 +222,11 @@ def test_positions_that_a_table_does_not_have_are_told(tmp_path):
     check_positions(str(folder), 64)
     check_positions("embedded", 10**5)  # it rotates
     settings = {"base_model": str(folder), "max_prompt_tokens": 56, "max_candidate_tokens": 8}
-    sentence = "has positions for 64 tokens, but a text may have"
-    for check in (
-        lambda: check_positions(str(folder), 65),
-        lambda: LanguageNetwork(
-            LanguageModelSettings(base_model=str(folder), max_prompt_tokens=60, max_candidate_tokens=5)
-        ),
-    ):
-        with pytest.raises(UserError, match=sentence):
-            check()
+    sentence = "positions for 64 tokens"
+    with pytest.raises(UserError, match=sentence):
+        check_positions(str(folder), 65)
+    with pytest.raises(UserError, match=sentence):
+        LanguageNetwork(LanguageModelSettings(**{**settings, "max_prompt_tokens": 57}))
     for name, engine in ENGINES.items():
         model = LanguageNetwork(LanguageModelSettings(**settings, engine=name)).lm
         assert len(engine.messages(model, ["i wait. i say:"], max_words=10)) == 1
@@ -258,15 +254,14 @@ def test_a_tokenizer_that_needs_sentencepiece_says_so(tmp_path):
             check(str(tmp_path))
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors", "bitsandbytes", "fp8"])
-def test_weights_that_are_quantized_already_are_refused(method, tmp_path):
-    folder = tmp_path / method
+def test_weights_that_are_quantized_already_are_refused(tmp_path):
+    folder = tmp_path / "gptq"
     shutil.copytree(embedded_model_path(), folder)
     path = folder / "config.json"
-    held = {"quant_method": method, "bits": 4, "group_size": 128}
+    held = {"quant_method": "gptq", "bits": 4, "group_size": 128}
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": held}))
     for check in (check_base_model, load_base_model):
-        with pytest.raises(UserError, match=rf"quantized already \({method}\).*`quantization` '8bit' or '4bit'"):
+        with pytest.raises(UserError, match="gptq.*`quantization`"):
             check(str(folder))
 
 

@@ -219,9 +219,9 @@ def test_adapters_are_on_the_upper_layers_only(deep_base):
 def test_all_layers_have_no_trunk_and_more_than_all_are_refused(deep_base):
     assert adapted(deep_base, layers=LAYERS).trunk is None
     assert adapted(deep_base, layers="all").trunk is None
-    with pytest.raises(UserError, match=f"`lora_layers` is 6 but `base_model` 'deep' has {LAYERS} layers"):
+    with pytest.raises(UserError, match=f"`lora_layers` .* {LAYERS} layers"):
         AdaptedModel(deep_base, AdapterConfig(layers=6))
-    with pytest.raises(UserError, match="`lora_layers` is 3 but `base_model` 'embedded' has 2 layers"):
+    with pytest.raises(UserError, match="`lora_layers` .* 2 layers"):
         check_lora_layers("embedded", 3)
     check_lora_layers("embedded", "all")
 
@@ -231,7 +231,7 @@ def test_a_model_that_cannot_be_cut_is_refused(random_base):
 
     config = GPT2Config(vocab_size=len(random_base.tokenizer), n_embd=16, n_layer=3, n_head=2, n_positions=64)
     base = wrap_base_model("gpt2", GPT2LMHeadModel(config), random_base.tokenizer)
-    with pytest.raises(UserError, match="`base_model` 'gpt2' .GPT2Model. cannot be computed in two parts"):
+    with pytest.raises(UserError, match="`base_model` .*GPT2Model"):
         AdaptedModel(base, AdapterConfig(layers=1))
 
 

@@ -132,14 +132,3 @@ def test_watching_step_by_step_and_anew_from_a_seed(chromium):
         page.key("p")
         page.until("game.over")
         assert page.value("$('state').textContent").startswith("The end: ")
-
-
-def test_without_spectators_the_page_asks_to_take_a_seat(chromium):
-    table = table_of("door", policy="random", told_to=["alice"])
-    with served(table, spectators=False) as running:
-        page = chromium.open(running.door.url)
-        page.until(READY)
-        assert "Take a seat" in page.text() and table.env.unwrapped.fact not in page.text()
-        page.click("button[data-seat=alice]")
-        page.until('game.you === "alice"')
-        assert "Take a seat" not in page.text() and table.env.unwrapped.fact in page.text()

@@ -58,13 +58,11 @@ def test_the_page_needs_the_token_and_this_machine_as_its_name(door_game):
     assert get(door_game, f"/docs?token={token}")[0] == 404
 
 
-@pytest.mark.parametrize(
-    "how",
-    [{"token": "guess"}, *({"origin": one} for one in ("http://evil.example", "null", None, "https://127.0.0.1"))],
-)
-def test_no_other_token_or_origin_opens_a_wire(door_game, how):
-    with pytest.raises(websockets.exceptions.InvalidStatus), door_game.wire(**how):
-        pass
+def test_no_other_token_or_origin_opens_a_wire(door_game):
+    origins = ("http://evil.example", "null", None, "https://127.0.0.1")
+    for how in ({"token": "guess"}, *({"origin": one} for one in origins)):
+        with pytest.raises(websockets.exceptions.InvalidStatus), door_game.wire(**how):
+            pass
 
 
 def test_it_listens_on_this_machine_alone(door_game):
@@ -83,67 +81,49 @@ def opens(door, host, origin):
     return door.opens(SimpleNamespace(query_params={"token": door.token}, headers=headers), with_origin=True)
 
 
-def test_the_usual_port_is_left_away_as_browsers_do():
+def test_the_usual_port_is_left_away_and_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
     door = Access("127.0.0.1", 80)
     assert door.url.startswith("http://127.0.0.1/?token=") and opens(door, "127.0.0.1", "http://127.0.0.1")
-
-
-def test_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
     door = Access("0.0.0.0", 80)  # noqa: S104
     assert opens(door, "lab.example:80", "http://lab.example:80")
     assert not opens(door, "lab.example:80", "http://evil.example:80")
 
 
-@pytest.mark.parametrize(
-    ("command", "sentence"),
-    [
-        ("{", "no command"), ("[]", "`do` must be"), ('{"do": "fly"}', "`do` must be"), ('{"do": "sit"}', "no command"),
-        ('{"do": "sit", "agent": "zoe"}', "no seat 'zoe'"), ('{"do": "say", "text": "hi"}', "sit down first"),
-        ('{"do": "restart", "seed": -1}', "seed"), ('{"do": "restart", "seed": "x"}', "seed"),
-        ('{"do": "speed", "value": 1e9}', "speed"), ('{"do": "speed", "value": NaN}', "speed"),
-        ("[" * 3000, "no command"), ('{"do": "speed", "value": 1%s}' % ("0" * 400), "no command"),
-    ],
-)  # fmt: skip
-def test_what_is_no_command_is_answered_with_a_sentence(door_game, command, sentence):
+NO_COMMANDS = [
+    ("{", "no command"), ("[]", "`do` must be"), ('{"do": "fly"}', "`do` must be"), ('{"do": "sit"}', "no command"),
+    ('{"do": "sit", "agent": "zoe"}', "no seat 'zoe'"), ('{"do": "say", "text": "hi"}', "sit down first"),
+    ('{"do": "restart", "seed": -1}', "seed"), ('{"do": "restart", "seed": "x"}', "seed"),
+    ('{"do": "speed", "value": 1e9}', "speed"), ('{"do": "speed", "value": NaN}', "speed"),
+    ("[" * 3000, "no command"), ('{"do": "speed", "value": 1%s}' % ("0" * 400), "no command"),
+]  # fmt: skip
+
+
+def test_what_is_no_command_is_answered_with_a_sentence(door_game):
     with door_game.wire() as wire:
-        wire.send(command)
-        assert sentence in told(wire, lambda message: "error" in message)["error"]
-        ask(wire, "pause", on=True)
-        assert told(wire, lambda message: message.get("paused"))["seats"], "the server goes on"
+        for command, sentence in NO_COMMANDS:
+            wire.send(command)
+            assert sentence in told(wire, lambda message: "error" in message)["error"], command
+        view = sit(wire, "bob")
+        ask(wire, "choose", action=float("inf"), moment=view["moment"], episode=view["episode"])
+        assert "no command" in told(wire, lambda message: "error" in message)["error"]
+        ask(wire, "say", text="still here")
+        assert told(wire, lambda message: message.get("said"))["you"] == "bob", "the server goes on"
 
 
 def test_two_browsers_are_two_seats_and_hear_each_other(door_game):
     with door_game.wire() as one, door_game.wire() as two:
         sit(one, "alice", name="Ann")
         sit(two, "bob", name="Ben")
+        ask(two, "sit", agent="alice", name="Ben")
+        assert "taken by Ann" in told(two, lambda message: "error" in message)["error"]
         ask(one, "say", text="Take the RED door <b>now</b>!")
         heard = told(two, lambda message: message.get("heard"))
         assert heard["heard"] == {"alice": "take the red door <b>now</b>"}
+        assert heard["you"] == "bob" and all(seat["person"] for seat in heard["seats"]), "each keeps its own seat"
         view = told(one, lambda message: message.get("said"))
         for wire, seen in ((one, view), (two, heard)):
             ask(wire, "choose", action=seen["options"][0]["action"], moment=seen["moment"], episode=seen["episode"])
         assert told(one, lambda message: message.get("moment") == 1)["log"][0]["agent"] == "alice"
-
-
-def test_who_asks_for_a_taken_seat_keeps_its_own(door_game):
-    with door_game.wire() as one, door_game.wire() as two:
-        ask(one, "sit", agent="alice", name="Ann")
-        told(two, lambda message: message["seats"][0]["person"])
-        sit(two, "bob", name="Ben")
-        ask(two, "sit", agent="alice", name="Ben")
-        assert "taken by Ann" in told(two, lambda message: "error" in message)["error"]
-        ask(two, "pause", on=True)
-        paused = told(two, lambda message: message.get("paused"))
-        assert paused["you"] == "bob" and all(seat["person"] for seat in paused["seats"])
-
-
-def test_an_action_that_is_no_number_does_not_end_the_connection(door_game):
-    with door_game.wire() as wire:
-        view = sit(wire, "bob")
-        ask(wire, "choose", action=float("inf"), moment=view["moment"], episode=view["episode"])
-        assert "no command" in told(wire, lambda message: "error" in message)["error"]
-        ask(wire, "say", text="still here")
-        assert told(wire, lambda message: message.get("said"))["you"] == "bob"
 
 
 def test_a_browser_that_takes_nothing_neither_stops_the_game_nor_keeps_its_seat():
@@ -197,17 +177,12 @@ def test_rewards_that_are_no_numbers_reach_the_page_as_text():
         assert json.loads(wire.recv(timeout=60), parse_constant=pytest.fail)["returns"]["alice"] == "nan"
 
 
-def test_a_key_for_a_moment_that_is_over_does_nothing(door_game):
-    with door_game.wire() as wire:
-        view = sit(wire, "bob")
-        ask(wire, "choose", action=0, moment=view["moment"] + 1, episode=view["episode"])
-        ask(wire, "pause", on=False)
-        assert told(wire, lambda message: True)["chosen"] is None
-
-
-def test_a_browser_that_goes_gives_its_seat_back(door_game):
+def test_a_key_for_a_moment_that_is_over_does_nothing_and_a_browser_that_goes_gives_its_seat_back(door_game):
     with door_game.wire() as one, door_game.wire() as two:
-        ask(one, "sit", agent="alice")
+        view = sit(one, "alice")
+        ask(one, "choose", action=0, moment=view["moment"] + 1, episode=view["episode"])
+        ask(one, "pause", on=False)
+        assert told(one, lambda message: True)["chosen"] is None
         told(two, lambda message: message["seats"][0]["person"])
         one.close()
         left = told(two, lambda message: not message["seats"][0]["person"])
@@ -221,10 +196,8 @@ def closed(wire):
 
 
 def test_too_many_browsers_and_too_long_commands():
-    with (
-        served(table_of("door", policy="random"), ServerLimits(most_connections=1, most_bytes=500)) as running,
-        running.wire() as one,
-    ):
+    limits = ServerLimits(most_connections=1, most_bytes=500)
+    with served(table_of("door", policy="random"), limits) as running, running.wire() as one:
         with running.wire() as two, pytest.raises(websockets.exceptions.ConnectionClosed, match="too many browsers"):
             closed(two)
         one.send("x" * 5000)
@@ -235,11 +208,7 @@ def test_too_many_browsers_and_too_long_commands():
 @pytest.mark.parametrize(
     ("limits", "commands", "reason"),
     [
-        (
-            ServerLimits(commands_per_second=0.5),
-            30,
-            "too many commands",
-        ),  # a slow machine cannot keep this pace, either
+        (ServerLimits(commands_per_second=0.5), 30, "too many commands"),  # which a slow machine exceeds, too
         (ServerLimits(idle_minutes=0.5 / 60), 0, "nothing happened"),
     ],
 )
@@ -251,16 +220,8 @@ def test_a_browser_that_asks_too_often_or_does_nothing_for_long_is_sent_away(lim
         closed(wire)
 
 
-def test_after_so_many_episodes_the_server_has_to_be_started_anew():
-    with served(table_of("door", policy="random"), ServerLimits(most_episodes=2)) as running, running.wire() as wire:
-        ask(wire, "restart", seed=1)
-        told(wire, lambda message: message.get("episode") == 2)
-        ask(wire, "restart", seed=1)
-        assert "start `rllib play` anew" in told(wire, lambda message: "error" in message)["error"]
-
-
-def test_watching_step_by_step_at_a_speed_and_from_a_seed():
-    with served(table_of(seed=3, **SALADS)) as running, running.wire() as wire:
+def test_watching_step_by_step_at_a_speed_and_from_a_seed_for_so_many_episodes():
+    with served(table_of(seed=3, **SALADS), ServerLimits(most_episodes=2)) as running, running.wire() as wire:
         first = told(wire, lambda message: True)
         assert first["paused"] and first["moment"] == 0 and first["seed"] == 3 and first["picture"]
         ask(wire, "step")
@@ -272,26 +233,8 @@ def test_watching_step_by_step_at_a_speed_and_from_a_seed():
         ask(wire, "restart", seed=3)
         again = told(wire, lambda message: message.get("episode") == 2 and message.get("over"))
         assert again["returns"] == end["returns"], "a seed fixes the game"
-
-
-def test_the_clock_goes_on_without_people_who_think():
-    with served(table_of("overcooked_ai", policy="stay", horizon=3)) as running, running.wire() as wire:
-        view = sit(wire, "alice")
-        time.sleep(0.3)
-        ask(wire, "pause", on=False)
-        assert told(wire, lambda message: True)["moment"] == view["moment"], "without a clock the game waits"
-        ask(wire, "speed", value=50)
-        ask(wire, "clock", on=True)
-        assert told(wire, lambda message: message.get("over"))["moment"] == 3
-
-
-def test_consent_comes_before_a_seat():
-    table = table_of("door", policy="random")
-    with served(table, consent="We store what you write.") as running, running.wire() as wire:
-        assert told(wire, lambda message: True)["consent"] == "We store what you write."
-        ask(wire, "sit", agent="bob")
-        assert "agree" in told(wire, lambda message: "error" in message)["error"]
-        assert sit(wire, "bob", agree=True)
+        ask(wire, "restart", seed=1)
+        assert "anew" in told(wire, lambda message: "error" in message)["error"], "the server has to be started anew"
 
 
 def test_without_spectators_a_browser_sees_the_game_from_its_seat_alone():
@@ -340,9 +283,10 @@ def test_who_holds_no_seat_does_not_steer_a_game_of_people(study):
         told(other, lambda message: message.get("speed") == 50)
 
 
-def test_who_started_the_server_steers_without_a_seat():
+def test_who_started_the_server_steers_without_a_seat_for_which_everybody_has_to_agree():
     table = table_of("overcooked_ai", policy="stay", horizon=50)
     with served(table, consent="Yes?") as there, there.wire() as player, there.wire(there.door.host_token) as host:
+        assert told(player, lambda message: True)["consent"] == "Yes?"
         sit(player, "alice", agree=True)
         for do, arguments in STEERING:
             ask(host, do, **arguments)
@@ -352,13 +296,15 @@ def test_who_started_the_server_steers_without_a_seat():
         assert "agree" in told(host, lambda message: "error" in message)["error"], "a seat is for who agrees"
 
 
-def test_moments_that_the_clock_forced_are_no_choices_of_a_person(tmp_path):
+def test_the_clock_does_not_wait_and_moments_that_it_forced_are_no_choices_of_a_person(tmp_path):
     table = table_of("overcooked_ai", policy="stay", horizon=3)
     log = SessionRecorder(tmp_path / "made" / "p01", table)
     with served(table, recorded=True) as running, running.wire() as wire:
         view = sit(wire, "alice", name="P01")
         ask(wire, "choose", action=view["options"][0]["action"], moment=0, episode=1)
         told(wire, lambda message: message.get("moment") == 1)
+        time.sleep(0.3)
+        assert table.moments == 1, "without a clock the game waits"
         ask(wire, "speed", value=50)
         ask(wire, "clock", on=True)
         told(wire, lambda message: message.get("over"))
@@ -477,7 +423,8 @@ def test_a_server_without_room_for_connections_says_so_once_and_goes_on(caplog):
                 os.close(one)
             for one in waiting:
                 one.close()
-        assert len([record for record in caplog.records if "No further browser" in record.message]) == 1
-        assert len([record for record in caplog.records if "out of system resource" in record.message]) == 0
+        words = [record.message for record in caplog.records]
+        assert sum("No further browser" in one for one in words) == 1
+        assert not any("out of system resource" in one for one in words)
         time.sleep(1.2)
         assert get(running, f"/?token={running.door.token}")[0] == 200

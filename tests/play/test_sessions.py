@@ -2,7 +2,6 @@
 
 import json
 import resource
-import sys
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -11,7 +10,7 @@ from test_table import SALADS, play_as_taught, table_of
 from typer.testing import CliRunner
 
 from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
-from rllib_llm_comm.cli.main import app, cli
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.envs.games import make_env
@@ -47,8 +46,8 @@ def session(tmp_path_factory):
     return folder, table
 
 
-def test_everything_that_was_seen_said_and_done_is_stored(session):
-    folder, _ = session
+def test_everything_that_was_seen_said_and_done_is_stored_in_a_folder_of_its_own(session):
+    folder, table = session
     told = read_session(folder)
     assert (told.env, told.agents, told.consent) == (TEXT, ["alice", "bob"], "Yes, store it.")
     first, second = told.episodes
@@ -61,6 +60,8 @@ def test_everything_that_was_seen_said_and_done_is_stored(session):
     assert "make a" in opening.agents["alice"]["text"]
     assert opening.agents["bob"]["heard"] == {} or "alice" in opening.agents["bob"]["heard"]
     assert sum(moment.people["alice"].spoke for moment in first.moments) == 2
+    with pytest.raises(UserError, match="not empty"):
+        SessionRecorder(folder, table)
 
 
 def test_the_parquet_file_has_one_row_per_decision_with_what_it_paid(session):
@@ -90,18 +91,17 @@ def test_a_torn_last_line_is_left_out_and_damage_is_told(session, tmp_path):
         {"agents": {**moment["agents"], "carol": moment["agents"]["bob"]}},
     )  # fmt: skip
     for content, told in (
-        *((one, "no recorded session") for one in (b"", b"{}\n", b"[1]\n", lines[1], b"\xff\n")),
+        *((one, "no recorded session") for one in (b"", b"[1]\n", lines[1], b"\xff\n")),
         (begun + b'{"kind": "moment", "episode": 9}\n', "no recorded session"),
         *((begun + json.dumps({**moment, **change}).encode() + b"\n", "no recorded session") for change in changes),
-        (json.dumps(without_env).encode() + b"\n", r"no recorded session \(env: Field required\)"),
-        (lines[0] + b'{"kind": "moment"}\n', "'episode' is missing"),
+        (json.dumps(without_env).encode() + b"\n", "env"), (lines[0] + b'{"kind": "moment"}\n', "'episode'"),
         (json.dumps({**head, "format": 99}).encode() + b"\n", "format 99"),
-    ):
+    ):  # fmt: skip
         torn.write_bytes(content)
         with pytest.raises(UserError, match=told):
             read_session(tmp_path)
     torn.write_bytes(begun + json.dumps({**moment, "actions": {}}).encode() + b"\n")
-    with pytest.raises(UserError, match="has no action of 'alice'"):
+    with pytest.raises(UserError, match="'alice'"):
         replay_session(tmp_path, tmp_path / "page.html")
 
 
@@ -122,12 +122,6 @@ def test_a_full_disk_ends_the_record_at_a_whole_moment(tmp_path):
     assert len(read_session(tmp_path / "p02").episodes[0].moments) == 3, "no moment is missing between others"
 
 
-def test_a_session_needs_a_folder_of_its_own(session):
-    folder, table = session
-    with pytest.raises(UserError, match="not empty"):
-        SessionRecorder(folder, table)
-
-
 def test_the_replay_shows_the_session_as_it_was(session, tmp_path):
     folder, _ = session
     told = read_session(folder)
@@ -138,23 +132,17 @@ def test_the_replay_shows_the_session_as_it_was(session, tmp_path):
     page = replay_session(folder, tmp_path / "page.html").read_text()
     assert "please bring the tomato" in page and '"by":"P01"' in page
     changed = told.model_copy(update={"env_config": {**told.env_config, "view_radius": 0}})
-    with pytest.raises(UserError, match="does not come out as it was recorded"):
+    with pytest.raises(UserError, match="recorded"):
         played_again(changed, told.episodes[0])
 
 
-def test_the_command_replays_a_session(session, tmp_path, monkeypatch, capsys):
+def test_the_command_replays_a_session(session, tmp_path):
     folder, _ = session
     page = tmp_path / "session.html"
-    monkeypatch.setattr(sys, "argv", ["rllib", "replay", str(folder), "--out", str(page)])
-    try:
-        app()
-    except SystemExit as error:
-        assert not error.code
+    assert CliRunner().invoke(cli, ["replay", str(folder), "--out", str(page)]).exit_code == 0
     assert "played by" in page.read_text()
-    monkeypatch.setattr(sys, "argv", ["rllib", "replay", str(folder), "--greedy"])
-    with pytest.raises(SystemExit, match="1"):
-        app()
-    assert "shown as it was" in " ".join(capsys.readouterr().err.split())
+    refused = CliRunner().invoke(cli, ["replay", str(folder), "--greedy"])
+    assert isinstance(refused.exception, UserError) and "shown as it was" in str(refused.exception)
 
 
 def test_people_teach_messages(session, tmp_path):
@@ -169,7 +157,7 @@ def test_people_teach_messages(session, tmp_path):
     assert again.labels == 2, "nothing is taken twice"
     named = {"name": "people", "sessions": str(folder), "names": "P01"}
     assert collect_labels(TEXT, tmp_path / "named", teacher=named).labels == 2, "one name is a name, not its letters"
-    with pytest.raises(UserError, match="'P02', but nobody in the sessions has that name; there are 'P01'"):
+    with pytest.raises(UserError, match="'P02'.* 'P01'"):
         collect_labels(TEXT, tmp_path / "none", teacher={**named, "names": ["P01", "P02"]})
     with pytest.raises(UserError, match="a session of"):
         collect_labels("rllib_llm_comm/door-v0", tmp_path / "door", teacher={"name": "people", "sessions": str(folder)})
@@ -260,15 +248,13 @@ def test_people_are_cloned_on_a_language_model_from_the_command_line(session, tm
         return CliRunner().invoke(cli, ["clone", *map(str, words)], catch_exceptions=False)
 
     options = ("--base-model", "embedded", "--epochs", "1", "--held-out", "0")
-    with pytest.raises(UserError, match="`--half` is 'first', which is for numeric clones"):
+    with pytest.raises(UserError, match="`--half`"):
         clone(folder, "clone", *options, "--half", "first")
     done = succeeds("clone", str(folder), "clone", *options, cwd=tmp_path)
     assert "actions cloned from recorded people" in done.stdout
     manifest = load_policy(tmp_path / "clone" / "clone").manifest
     assert (manifest.algorithm, manifest.env) == ("ActionSFT", TEXT)
     assert manifest.provenance["cloned_from"] == ["people"]
-    again = succeeds("clone", str(folder), "clone", *options, cwd=tmp_path)
-    assert again.stdout.count("already there, skipped") == 2
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").touch()
     with pytest.raises(UserError, match="give a new folder"):

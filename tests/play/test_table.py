@@ -119,16 +119,15 @@ def test_what_a_person_says_is_one_short_line_that_stays_until_the_next():
 def test_seats_and_actions_that_cannot_be_taken():
     table = table_of(**SALADS)
     table.sit("alice", "Mary")
-    with pytest.raises(UserError, match="taken by Mary"):
-        table.sit("alice")
-    with pytest.raises(UserError, match="no seat 'carol'"):
-        table.sit("carol")
+    for seat, told in (("alice", "Mary"), ("carol", "'carol'")):
+        with pytest.raises(UserError, match=told):
+            table.sit(seat)
     forbidden = int(np.flatnonzero(~table.allowed("alice"))[0])
     for action in (forbidden, -1, 99):
-        with pytest.raises(UserError, match=f"action {action} is not allowed"):
+        with pytest.raises(UserError, match=f"action {action} "):
             table.choose("alice", action)
     red = table_of("minirts", policy="random", action_level="red", max_tick=1000)
-    with pytest.raises(UserError, match="nobody can choose by hand"):
+    with pytest.raises(UserError, match="by hand"):
         red.sit("alice")
 
 
@@ -144,18 +143,7 @@ def test_a_seat_that_is_left_is_played_by_its_agent_again():
     assert not table.over and table.seed == 7 and table.episodes == 2 and not table.lines
 
 
-def test_two_people_are_both_waited_for():
-    table = table_of(**SALADS)
-    table.sit("alice")
-    table.sit("bob")
-    teacher = ScriptedTeacher()
-    table.choose("alice", teacher.advise(table.env.unwrapped, "alice"))
-    assert table.thinking() == ["bob"] and not table.advance()
-    table.choose("bob", teacher.advise(table.env.unwrapped, "bob"))
-    assert table.advance() and table.moments == 1
-
-
-def test_a_seat_sees_what_its_agent_sees_and_no_more():
+def test_a_seat_sees_what_its_agent_sees_and_no_more_and_two_are_both_waited_for():
     table = table_of(speech="scripted", **SALADS)
     order = table.env.unwrapped.kitchen.recipe
     views = SeatViews(table)
@@ -169,8 +157,9 @@ def test_a_seat_sees_what_its_agent_sees_and_no_more():
     assert may == np.flatnonzero(table.allowed("bob")).tolist()
     assert "texts" not in views.view("bob") and views.view(None)["texts"]["alice"]["told"] == order
     table.choose("alice", int(np.flatnonzero(table.allowed("alice"))[0]))
+    assert table.thinking() == ["bob"] and not table.advance(), "two people are both waited for"
     table.choose("bob", may[0])
-    table.advance()
+    assert table.advance() and table.moments == 1
     assert not [line for line in views.view("bob")["log"] if line["agent"] == "alice" and line["phrase"]]
 
 
@@ -181,10 +170,8 @@ def test_a_seat_sees_what_its_agent_sees_and_no_more():
         ("overcooked_ai", {"action_level": "goal"}, {}),
         ("overcooked_text", {"action_level": "primitive"},
          {"ArrowRight": 0, "ArrowDown": 1, "ArrowLeft": 2, "ArrowUp": 3, ".": 4}),
-        ("overcooked_text", {}, {}),
         ("frozen_lake", {}, {".": 0, "ArrowLeft": 1, "ArrowDown": 2, "ArrowRight": 3, "ArrowUp": 4}),
-        ("door", {}, {}),
-        ("referential", {}, {}),
+        ("overcooked_text", {}, {}), ("door", {}, {}), ("referential", {}, {}),
     ],
 )  # fmt: skip
 def test_every_game_has_a_seat_for_a_person(game, settings, keys):

@@ -26,7 +26,7 @@ def hub(monkeypatch, tmp_path):
         yield server
 
 
-def test_language_agents_come_back_as_they_were(hub):
+def test_language_agents_come_back_as_they_were_and_later_without_a_network(hub, monkeypatch):
     policy = load_policy("zoo:door")
     address = policy.push_to_hub("ann/door", figures={"return": 0.98}, licence="apache-2.0")
     assert address.startswith(f"{hub.url}/ann/door/commit/")
@@ -40,6 +40,10 @@ def test_language_agents_come_back_as_they_were(hub):
     digest = again.network.lm.base.sha256
     assert f"`embedded`, sha256 `{digest}`" in hub.repos["ann/door"]["README.md"].decode()
     assert again.manifest.base_model_sha256 == digest
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_policy("hf:ann/door").manifest.algorithm == "Verco"
+    with pytest.raises(UserError, match="fetched"):
+        load_policy("hf:ann/other")
 
 
 def test_a_network_comes_back_and_its_card_says_what_it_is(hub):
@@ -88,7 +92,7 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     again = load_policy("hf:ann/door").communication
     assert again.messages == "student" and again.message_menu == ()
     spoil(policy, model_config={**policy.manifest.model_config, "base_model": "/home/ann/llama"})
-    with pytest.raises(UserError, match="others do not have"):
+    with pytest.raises(UserError, match="`base_model`"):
         policy.push_to_hub("ann/llama")
     officer = load_policy("zoo:red_officer")
     (tmp_path / "officer").mkdir()
@@ -105,18 +109,18 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     ("fields", "name"),
     [
         ({"algorithm": "Verco of ~/work"}, "algorithm"),
-        ({"env_config": {"doors": 3, "told_to": ["/home/ann"]}}, "env_config.told_to"),
-        ({"env_config": {"doors": 3, "a": ["people.csv"]}}, "env_config.a"),
-        ({"env_config": {"doors": 3, "a": {"b": {"..": 1}}}}, "env_config.a.b"),
-        ({"env_config": {"doors": 3, "a": {"b": "see C:\\Users\\ann"}}}, "env_config.a.b"),
-        ({"env_config": {"doors": 3, "a": {"file:///etc": 1}}}, "env_config.a"),
+        ({"env_config": {"told_to": ["/home/ann"]}}, "env_config.told_to"),
+        ({"env_config": {"a": ["people.csv"]}}, "env_config.a"),
+        ({"env_config": {"a": {"b": {"..": 1}}}}, "env_config.a.b"),
+        ({"env_config": {"a": {"b": "see C:\\Users\\ann"}}}, "env_config.a.b"),
+        ({"env_config": {"a": {"file:///etc": 1}}}, "env_config.a"),
         ({"planning": {"planner": {"name": "http://10.0.0.7"}}}, "planning.planner.name"),
     ],
 )
 def test_places_of_this_machine_are_never_published(fields, name, hub):
     policy = load_policy("zoo:door")
     spoil(policy, **fields)
-    with pytest.raises(UserError, match=f"`{name}` of the policy is .* names a place on this machine"):
+    with pytest.raises(UserError, match=f"`{name}` .* place"):
         policy.push_to_hub("ann/door")
     assert "ann/door" not in hub.repos
 
@@ -144,34 +148,19 @@ def test_the_manifest_comes_first_and_nothing_is_fetched_but_its_policys_files(h
         "policy.json", "critic.safetensors", *(f"adapters/{role}/{name}" for role in ("message", "action")
         for name in ("adapter_config.json", "adapter_model.safetensors")),
     }  # fmt: skip
-    for change, sentence in (
-        ({"policy.json": b" " * (5 * 2**20)}, "has no `policy.json` of at most"),
-        ({"policy.json": b"[" * 10**6}, "nested too deeply"),
-        ({"policy.json": b'{"agents": ["../.."]}'}, "plain names"),
-        ({"policy.json": json.dumps({"agents": [f"a{n}" for n in range(65)]}).encode()}, "at most 64"),
+    hub.told_sizes["eve/other", "critic.safetensors"] = 10**12
+    for manifest, cause in (
+        (b" " * (5 * 2**20), "at most"),
+        (b"[" * 10**6, "deeply"),
+        (b'{"agents": ["../.."]}', "plain names"),
+        (json.dumps({"agents": [f"a{n}" for n in range(65)]}).encode(), "at most 64"),
+        (repo["policy.json"], "bytes"),
     ):
-        hub.repos["eve/other"] = {**repo, **change}
+        hub.repos["eve/other"] = {**repo, "policy.json": manifest}
         hub.asked.clear()
-        with pytest.raises(UserError, match=sentence):
+        with pytest.raises(UserError, match=cause):
             load_policy("hf:eve/other")
         assert not [path for _, path in hub.asked if path.endswith("safetensors")]
-
-
-def test_a_policy_of_many_bytes_is_not_fetched(hub, monkeypatch):
-    load_policy("zoo:door").push_to_hub("eve/door")
-    hub.told_sizes["eve/door", "critic.safetensors"] = 10**12
-    with pytest.raises(UserError, match="bytes but at most"):
-        load_policy("hf:eve/door")
-    assert not [path for _, path in hub.asked if path.endswith("safetensors")]
-
-
-def test_what_was_fetched_is_there_without_a_network(hub, monkeypatch):
-    load_policy("zoo:door").push_to_hub("ann/door")
-    load_policy("hf:ann/door")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert load_policy("hf:ann/door").manifest.algorithm == "Verco"
-    with pytest.raises(UserError, match="cannot be fetched"):
-        load_policy("hf:ann/other")
 
 
 def test_a_policy_replaces_the_one_that_was_there(hub):
@@ -184,20 +173,19 @@ def test_a_policy_replaces_the_one_that_was_there(hub):
 
 def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
     for name in ("hf:", "hf:door", "hf:a/b/c", "hf:../x", "hf:a/b@"):
-        with pytest.raises(UserError, match="names no repository"):
+        with pytest.raises(UserError, match="repository"):
             load_policy(name)
-    with pytest.raises(UserError, match="'hf:ann/nothing' cannot be fetched"):
+    with pytest.raises(UserError, match="'hf:ann/nothing'"):
         load_policy("hf:ann/nothing")
     hub.repos["ann/empty"] = {"README.md": b"hello"}
     with pytest.raises(UserError, match=r"policy\.json"):
         load_policy("hf:ann/empty")
-    with pytest.raises(UserError, match="cannot be published"):
-        load_policy("zoo:door").push_to_hub("no name")
-    for arguments, sentence in (
-        ({"repo": "ann"}, "give user/name"), ({"figures": {"return": "1.3"}}, r"'1.3' but must be a number"),
-        ({"figures": [1.3]}, "names with numbers"), ({"licence": "mit\nlicense: none"}, "an identifier"),
+    door = load_policy("zoo:door")
+    for arguments, told in (
+        ({"repo": "no name"}, "'no name'"), ({"repo": "ann"}, "user/name"), ({"licence": "mit\nx: y"}, "`licence`"),
+        ({"figures": {"return": "1.3"}}, "`figures.*number"), ({"figures": [1.3]}, "`figures`"),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=sentence):
-            load_policy("zoo:door").push_to_hub(**{"repo": "ann/door", **arguments})
+        with pytest.raises(UserError, match=told):
+            door.push_to_hub(**{"repo": "ann/door", **arguments})
     assert set(hub.repos) == {"ann/empty"}, "nothing is made on the hub before"
     assert PartnerSettings(policy="hf:ann/door").kind == "checkpoint"

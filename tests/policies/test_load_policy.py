@@ -76,33 +76,20 @@ def test_a_busy_agents_message_is_still_heard_and_an_episode_forgets(checkpoint)
     assert policy.act({"alice": observations["alice"]})["alice"].heard == {}
 
 
-def test_same_seed_same_actions_and_greedy_takes_the_likeliest(checkpoint):
-    def play(seed, explore=True):
-        policy, env = load_policy(checkpoint), ColourTalk()
-        observations, _ = env.reset(seed=1)
-        policy.reset(seed=seed)
-        actions = []
-        while env.agents:
-            decisions = policy.act(observations, explore=explore)
-            if not explore:
-                assert all(d.action == d.probabilities.argmax() for d in decisions.values())
-            actions.append({agent: d.action for agent, d in decisions.items()})
-            observations, *_ = env.step(actions[-1])
-        return actions
-
-    assert play(5) == play(5)
-    assert len({str(play(seed)) for seed in range(6)}) > 1
-    assert play(1, explore=False) == play(2, explore=False)
-
-
-def test_forbidden_actions_are_never_taken(checkpoint):
+def test_greedy_takes_the_likeliest_seeds_fix_what_is_drawn_and_forbidden_actions_are_never_taken(checkpoint):
     policy = load_policy(checkpoint)
     observations, _ = ColourTalk().reset(seed=0)
+
+    def act(seed, explore=True):
+        policy.reset(seed=seed)
+        return policy.act(observations, explore=explore)
+
+    assert all(d.action == d.probabilities.argmax() for seed in range(3) for d in act(seed, explore=False).values())
+    drawn = [tuple(d.action for d in act(seed).values()) for seed in (*range(9), *range(9))]
+    assert drawn[:9] == drawn[9:] and len(set(drawn)) > 1
     raw = {**observations["alice"], "action_mask": np.array([0, 1, 0], np.int8)}
-    policy.reset(seed=0)
-    for _ in range(5):
-        decision = policy.act({"alice": raw})["alice"]
-        assert decision.action == 1 and decision.probabilities.tolist() == [0.0, 1.0, 0.0]
+    decision = policy.act({"alice": raw})["alice"]
+    assert decision.action == 1 and decision.probabilities.tolist() == [0.0, 1.0, 0.0]
 
 
 def test_other_message_modes(checkpoint):
@@ -130,7 +117,7 @@ def test_teacher_mode_wraps_the_environment(checkpoint, monkeypatch):
     observations, _ = env.reset(seed=0)
     decisions = policy.act(observations)
     assert decisions["alice"].heard == {"bob": f"i see {env.unwrapped.colours['bob']}"}
-    with pytest.raises(UserError, match="no `teacher` is set"):
+    with pytest.raises(UserError, match="`teacher`"):
         load_policy(checkpoint, messages="teacher").env()
 
 
@@ -145,15 +132,13 @@ def test_needs_no_ray(checkpoint):
     assert run.stdout.split() == ["2", "False"], run.stderr[-2000:]
 
 
-def test_clear_errors(checkpoint, tmp_path):
-    with pytest.raises(UserError, match="There is no checkpoint at .*nothing"):
-        load_policy(tmp_path / "nothing")
+def test_clear_errors(checkpoint):
     policy = load_policy(checkpoint)
-    with pytest.raises(UserError, match="no `text`"):
+    with pytest.raises(UserError, match="`text`"):
         policy.act({"alice": {"vector": [0.0]}})
     assert policy.act({}) == {}
     policy.manifest = replace(policy.manifest, env="toys/unknown-v9")
-    with pytest.raises(UserError, match="is not registered with PettingZoo"):
+    with pytest.raises(UserError, match="toys/unknown-v9"):
         policy.env()
 
 
@@ -184,13 +169,10 @@ def test_how_many_messages_of_other_moments_equal_the_true_ones(checkpoint):
 @pytest.mark.parametrize(
     ("trained", "learned", "played", "told"),
     [
-        ("none", None, "other_moments", True),
-        ("none", None, "student", True),
-        ("none", "sft", "student", False),
-        ("none", None, "constant", False),
-        ("student", None, "other_moments", False),
+        ("none", None, "other_moments", True), ("none", None, "student", True), ("none", "sft", "student", False),
+        ("none", None, "constant", False), ("student", None, "other_moments", False),
     ],
-)
+)  # fmt: skip
 def test_a_policy_that_never_spoke_says_so_when_it_is_made_to(
     checkpoint, tmp_path, caplog, trained, learned, played, told
 ):

@@ -21,7 +21,7 @@ from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 
-AI, DOOR, TEXT = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "door", "overcooked_text"))
+AI, DOOR = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/door-v0"
 KITCHEN = {"layout": "cramped_room", "horizon": 150, "observe": ["vector"]}
 
 
@@ -59,10 +59,9 @@ def talkers(tmp_path_factory):
 
 
 def test_scripted_cooks_deliver_and_cooks_who_stay_do_not():
-    scripted, stay = partner("scripted"), partner("stay")
-    _, played = watched(pair(scripted, partner("scripted")), kitchen())
+    _, played = watched(pair(partner("scripted"), partner("scripted")), kitchen())
     assert played[0].returns["alice"] >= 60
-    decisions, played = watched(pair(stay), kitchen())
+    decisions, played = watched(pair(partner("stay")), kitchen())
     assert played[0].returns["alice"] == 0 and {one.action for one in decisions["bob"]} == {4}
 
 
@@ -79,38 +78,35 @@ def test_waiting_changes_nothing_at_any_action_level(level):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "settings", "phrase"),
+    ("game", "settings", "phrase"),
     [
-        (DOOR, {}, "stay here"),
-        ("rllib_llm_comm/referential-v0", {}, "wait"),
-        ("rllib_llm_comm/frozen_lake-v0", {}, "stay"),
-        (TEXT, {}, "wait"),
-        (TEXT, {"action_level": "primitive"}, "wait"),
-        ("rllib_llm_comm/minirts-v0", {}, "wait"),
+        ("door", {}, "stay here"), ("referential", {}, "wait"), ("frozen_lake", {}, "stay"), ("minirts", {}, "wait"),
+        ("overcooked_text", {}, "wait"), ("overcooked_text", {"action_level": "primitive"}, "wait"),
     ],
-)
-def test_games_that_know_how_to_wait(env_id, settings, phrase):
-    env = make_env(env_id, **settings)
+)  # fmt: skip
+def test_games_that_know_how_to_wait(game, settings, phrase):
+    env = make_env(f"rllib_llm_comm/{game}-v0", **settings)
     observations, _ = env.reset(seed=0)
     agent = env.agents[0]
     assert observations[agent]["candidates"][require_wait(env, agent, "stay")] == phrase
 
 
-def test_games_in_which_nobody_can_wait_or_is_scripted_say_so():
+def test_games_in_which_nobody_can_wait_or_is_scripted_or_a_seat_is_empty_say_so():
     red = make_env("rllib_llm_comm/minirts-v0", action_level="red")
     red.reset(seed=0)
-    with pytest.raises(UserError, match="`stay` needs an action of doing nothing"):
+    with pytest.raises(UserError, match="`stay`"):
         require_wait(red, red.agents[0], "stay")
-    with pytest.raises(UserError, match="partners need Discrete actions"):
-        play(SeatedPolicy(dict.fromkeys(red.possible_agents, partner("random"))), episodes=1, env=red)
     register()
-    with pytest.raises(UserError, match="has no scripted player that acts"):
-        play(pair(partner("scripted")), episodes=1, env=make_env(ENV_ID))
-    with pytest.raises(UserError, match="has no habits"):
-        play(pair(partner("scripted", habit="one_pot")), episodes=1, env=make_env(DOOR))
-    wanted = kitchen(layout="asymmetric_advantages", wanted="pot")
-    with pytest.raises(UserError, match="soups from one pot alone pay"):
-        play(pair(partner("scripted", habit="one_pot")), episodes=1, env=wanted)
+    hoarder = pair(partner("scripted", habit="one_pot"))
+    for policy, env, told in (
+        (SeatedPolicy(dict.fromkeys(red.possible_agents, partner("random"))), red, "Discrete"),
+        (pair(partner("scripted")), make_env(ENV_ID), "no scripted player"),
+        (hoarder, make_env(DOOR), "`habit`"),
+        (hoarder, kitchen(layout="asymmetric_advantages", wanted="pot"), "one pot"),
+        (SeatedPolicy({"alice": partner("stay")}), make_env(DOOR), "'bob'"),
+    ):
+        with pytest.raises(UserError, match=told):
+            play(policy, episodes=1, env=env)
 
 
 def test_random_is_uniform_among_the_allowed_and_two_of_them_differ():
@@ -182,9 +178,9 @@ def test_a_users_function_plays_and_speaks(monkeypatch):
     decisions, played = watched(pair(partner("my_partners:guide"), partner("scripted")), lambda: make_env(DOOR))
     assert played[0].success
     assert decisions["alice"][0].said.startswith("to the") and decisions["bob"][0].heard == {}
-    with pytest.raises(UserError, match="chose 99 for 'alice'"):
+    with pytest.raises(UserError, match="99"):
         play(pair(partner("my_partners:wrong")), episodes=1, env=make_env(DOOR))
-    with pytest.raises(UserError, match="cannot be imported"):
+    with pytest.raises(UserError, match="imported"):
         partner("my_partners:nothing")
 
 
@@ -230,12 +226,10 @@ def test_scripted_speech_of_a_partner_that_reads_numbers(talkers):
     assert decisions["bob"][0].heard == {}  # nobody but language agents listens
 
 
-def test_what_cannot_share_a_game_is_refused():
+def test_agents_that_exchange_vectors_share_no_game_with_strangers():
     net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
     manifest = PolicyManifest(algorithm="CommNet", model_config={"actions": 3}, communication={}, kind="numeric")
     commnet = Partner(PartnerSettings(policy="runs/commnet"), NumericPolicy(net.eval(), manifest))
-    with pytest.raises(UserError, match="checkpoint of CommNet, whose agents exchange vectors"):
+    with pytest.raises(UserError, match="CommNet.* vectors"):
         pair(commnet, partner("random"))
     assert pair(commnet).manifest is manifest
-    with pytest.raises(UserError, match="nobody holds the seat of 'bob'"):
-        play(SeatedPolicy({"alice": partner("stay")}), episodes=1, env=make_env(DOOR))

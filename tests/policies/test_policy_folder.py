@@ -28,9 +28,13 @@ from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 
-@pytest.fixture
+def network_of(**settings):
+    return LanguageNetwork(LanguageModelSettings.from_mapping(language_model(**{"init_seed": 1, **settings})))
+
+
+@pytest.fixture(scope="module")
 def network():
-    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=1)))
+    network = network_of()
     randomise(network, "action", seed=1)
     randomise(network, "message", std=0.5, seed=2)
     return network
@@ -43,22 +47,33 @@ def save(network, folder):
     return write_policy(folder, policy_files(network), manifest)
 
 
+@pytest.fixture
+def folder(network, tmp_path):
+    return save(network, tmp_path / "policy")
+
+
+def assert_same(loaded, network):
+    batch = batch_of(network)
+    torch.testing.assert_close(loaded.logits(batch), network.logits(batch))
+    torch.testing.assert_close(loaded.values(batch), network.values(batch))
+
+
 def test_round_trip_gives_the_same_policy(network, tmp_path):
     folder = save(network, tmp_path / "checkpoint" / "policy")
     assert find_policy(tmp_path / "checkpoint") == folder == find_policy(folder)
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
     assert not list(folder.rglob("*.pkl")) and not list(folder.rglob("*.bin"))
-    manifest = read_manifest(folder)
-    loaded = load_network(folder, manifest)
-    batch = batch_of(network)
-    torch.testing.assert_close(loaded.logits(batch), network.logits(batch))
-    torch.testing.assert_close(loaded.values(batch), network.values(batch))
+    loaded = load_network(folder, read_manifest(folder))
+    assert_same(loaded, network)
     prompts = ["you see red. i say:", "you see blue. i say:"]
     assert loaded.write_messages(prompts) == network.write_messages(prompts)
+    (folder / "old.txt").write_text("old")
+    save(network, folder)
+    assert not (folder / "old.txt").exists(), "writing again replaces"
 
 
 def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
-    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
+    network = network_of(lora_layers=1)
     randomise(network, "action", seed=1)
     folder = save(network, tmp_path / "policy")
     assert read_manifest(folder).model_config["lora_layers"] == 1
@@ -67,29 +82,19 @@ def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
     loaded = load_network(folder, read_manifest(folder))
     assert all(".layers.1." in name for name, _ in loaded.lm.named_adapter_parameters())
     assert loaded.lm.trunk is network.lm.trunk is not None
-    batch = batch_of(network)
-    torch.testing.assert_close(loaded.logits(batch), network.logits(batch))
-    torch.testing.assert_close(loaded.values(batch), network.values(batch))
-    with pytest.raises(UserError, match="does not fit base model .* and `lora_layers` 'all'"):
+    assert_same(loaded, network)
+    with pytest.raises(UserError, match="`lora_layers` 'all'"):
         load_network(folder, read_manifest(folder), lora_layers="all")
 
 
-def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(network, tmp_path):
-    folder = save(network, tmp_path / "policy")
+def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(folder, network):
     manifest = json.loads((folder / "policy.json").read_text())
     for name in ("lora_layers", "trunk_cache_mb", "trunk_cache_dtype", "compile_layers"):
         del manifest["model_config"][name]
     (folder / "policy.json").write_text(json.dumps(manifest))
     loaded = load_network(folder, read_manifest(folder))
     assert loaded.settings.lora_layers == "all" and loaded.lm.trunk is None
-    torch.testing.assert_close(loaded.logits(batch_of(network)), network.logits(batch_of(network)))
-
-
-def test_writing_again_replaces(network, tmp_path):
-    folder = save(network, tmp_path / "policy")
-    (folder / "old.txt").write_text("old")
-    save(network, folder)
-    assert not (folder / "old.txt").exists()
+    assert_same(loaded, network)
 
 
 def test_the_only_trial_of_a_stage_is_found_but_none_of_several_is_guessed(network, tmp_path):
@@ -100,10 +105,9 @@ def test_the_only_trial_of_a_stage_is_found_but_none_of_several_is_guessed(netwo
         find_policy(tmp_path / "stage")
 
 
-def test_adapters_load_in_plain_peft(network, tmp_path):
+def test_adapters_load_in_plain_peft(folder, network):
     from peft import PeftModel
 
-    folder = save(network, tmp_path / "policy")
     for role in ("message", "action"):
         plain = PeftModel.from_pretrained(copy.deepcopy(network.lm.base.model), str(folder / "adapters" / role)).eval()
         ids = torch.tensor([network.lm.base.encode("you see red. i say:")])
@@ -112,11 +116,10 @@ def test_adapters_load_in_plain_peft(network, tmp_path):
         torch.testing.assert_close(plain(input_ids=ids).logits.float(), own, atol=1e-5, rtol=1e-4)
 
 
-def test_message_adapter_alone_is_loaded(network, tmp_path):
-    folder = save(network, tmp_path / "policy")
+def test_message_adapter_alone_is_loaded(folder, network, tmp_path):
     prompts = ["you see red. i say:"]
     for source in (tmp_path, folder, folder / "adapters" / "message"):
-        other = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
+        other = network_of(init_seed=2)
         before = [p.clone() for _, p in other.lm.named_adapter_parameters("action")]
         load_adapter_of(other, source)
         assert other.write_messages(prompts) == network.write_messages(prompts)
@@ -124,13 +127,15 @@ def test_message_adapter_alone_is_loaded(network, tmp_path):
             assert torch.equal(after, was)
 
 
-def test_another_base_model_is_refused(network, tmp_path):
-    folder = save(network, tmp_path / "policy")
+def test_adapters_of_another_base_model_or_rank_are_refused(folder, tmp_path):
     other = save_tiny_model(tmp_path / "other", hidden=48)
-    stranger = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(base_model=other)))
+    stranger = network_of(base_model=other)
     for source in (folder, folder / "adapters" / "message"):
-        with pytest.raises(UserError, match="trained on base model"):
+        with pytest.raises(UserError, match="base model"):
             load_adapter_of(stranger, source)
+    thin = network_of(lora_r=2)
+    with pytest.raises(UserError, match="`lora_r` is 2"):
+        load_adapter_of(thin, folder)
 
 
 def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_held(network, tmp_path):
@@ -143,9 +148,8 @@ def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_he
         load_network(tmp_path / "policy", dataclasses.replace(manifest, base_model_sha256=""), dtype="bfloat16")
 
 
-def test_another_base_is_told_with_both_digests(network, tmp_path, caplog, monkeypatch):
+def test_another_base_is_told_with_both_digests(folder, network, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(language_policy, "_told", set())
-    folder = save(network, tmp_path / "policy")
     manifest = read_manifest(folder)
     other = save_tiny_model(tmp_path / "other", hidden=48)
     others = hashlib.sha256((tmp_path / "other/model.safetensors").read_bytes()).hexdigest()
@@ -191,38 +195,26 @@ def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(network, tmp_path
     assert load_base_model("smollm2").sha256 == hashlib.sha256(b"four bits each").hexdigest()
 
 
-def test_another_rank_is_refused(network, tmp_path):
-    folder = save(network, tmp_path / "policy")
-    other = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
-    with pytest.raises(UserError, match="`lora_r` is 2 here"):
-        load_adapter_of(other, folder)
-
-
 @pytest.mark.parametrize("name", ["critic.safetensors", "adapters/action/adapter_model.safetensors"])
-def test_damaged_weights_are_told(name, network, tmp_path):
-    folder = save(network, tmp_path / "policy")
+def test_damaged_weights_are_told(name, folder):
     whole = (folder / name).read_bytes()
     for damaged in (b"", b"no weights", whole[: len(whole) // 2]):
         (folder / name).write_bytes(damaged)
-        with pytest.raises(UserError, match=f"{Path(name).name}' cannot be read as safetensors"):
+        with pytest.raises(UserError, match=f"{Path(name).name}' .*safetensors"):
             load_network(folder, read_manifest(folder))
 
 
-def test_wrong_paths_and_missing_pieces(network, tmp_path):
-    with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
-        find_policy(tmp_path / "nowhere")
+def test_wrong_paths_and_missing_pieces(folder, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is no folder"):
-        find_policy(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="it holds nothing"):
-        find_policy(tmp_path / "empty")
-    folder = save(network, tmp_path / "policy")
+    for name, told in (("nowhere", "no checkpoint at .*nowhere"), ("file", "no folder"), ("empty", "nothing")):
+        with pytest.raises(UserError, match=told):
+            find_policy(tmp_path / name)
     (folder / "critic.safetensors").unlink()
-    with pytest.raises(UserError, match="critic.safetensors' cannot be read"):
+    with pytest.raises(UserError, match="critic.safetensors"):
         load_network(folder, read_manifest(folder))
     (folder / "adapters" / "action" / "adapter_model.safetensors").unlink()
-    with pytest.raises(UserError, match="`action` adapter folder"):
+    with pytest.raises(UserError, match="`action`"):
         load_network(folder, read_manifest(folder))
     values = json.loads((folder / "policy.json").read_text())
     (folder / "policy.json").write_text(json.dumps({**values, "format": 99}))
@@ -263,9 +255,9 @@ def test_python_and_the_command_line_refuse_the_same_folders(network, tmp_path):
     rllibs_own.mkdir()
     (rllibs_own / "rllib_checkpoint.json").write_text("{}")
     cases = {
-        stage: "it is Verco and running. Give one that it has written so far, such as .*checkpoint_000003",
-        tmp_path / "stag": "There is no checkpoint at .*Did you mean 'stage'",
-        rllibs_own: r"was written by RLlib and lacks `policy/policy.json`; write one with `rllib_llm_comm.export",
+        stage: "running.*checkpoint_000003",
+        tmp_path / "stag": "Did you mean 'stage'",
+        rllibs_own: "RLlib and lacks `policy/policy.json`",
     }
     stage_of(stage, [], "running")
     for folder, words in cases.items():

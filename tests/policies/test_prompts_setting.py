@@ -1,4 +1,4 @@
-"""Templates of an experiment from labels to a restored run, in whose place their folder is gone."""
+"""Templates of an experiment, from labels to a restored run whose folder of templates is gone."""
 
 import json
 import logging
@@ -35,22 +35,18 @@ def other_prompts(caplog):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder of templates, and checkpoints of SFT and PPO that were trained with them."""
+    """A folder of templates, and checkpoints of SFT and PPO with them."""
     root = tmp_path_factory.mktemp("prompts")
     (mine := root / "mine").mkdir()
     for name, text in MINE.items():
         (mine / f"{name}.txt").write_text(text + "\n")
     seen = [COLOURS[n % 3] for n in range(60)]
-    pq.write_table(
-        pa.table(
-            {
-                "prompt": [f"you are alice. you see {c}. it is step {n}." for n, c in enumerate(seen)],
-                "message": [f"i see {colour}" for colour in seen],
-                "env": [json.dumps({"id": ENV_ID, "settings": {}})] * len(seen),
-            }
-        ),
-        root / "labels.parquet",
-    )
+    labels = {
+        "prompt": [f"you are alice. you see {c}. it is step {n}." for n, c in enumerate(seen)],
+        "message": [f"i see {colour}" for colour in seen],
+        "env": [json.dumps({"id": ENV_ID, "settings": {}})] * len(seen),
+    }
+    pq.write_table(pa.table(labels), root / "labels.parquet")
     sft = (
         MessageSFTConfig()
         .offline_data(input_=str(root / "labels.parquet"))
@@ -58,15 +54,12 @@ def trained(tmp_path_factory):
         .training(lr=1e-2, judge_interval=0)
         .build_algo()
     )
-    text = words_of(
-        sft.learner_group._learner.module["shared"].unwrapped().network.lm.base, sft.labels.train["message_ids"][0]
-    )
+    base = sft.learner_group._learner.module["shared"].unwrapped().network.lm.base
+    text = words_of(base, sft.labels.train["message_ids"][0])
     assert " so i say: i see " in text and " i say: i see" not in text.replace("so i say", "")
-    sft.train()
     taught = sft.save_to_path(str(root / "sft"))
     sft.stop()
     algo = verco(prompts=str(mine)).communication(message_checkpoint=taught).build_algo()
-    algo.train()
     played = algo.save_to_path(str(root / "verco"))
     algo.stop()
     return mine, taught, played
@@ -109,8 +102,7 @@ def test_other_prompts_are_told_where_an_adapter_or_a_run_is_taken_over(trained,
 
 def test_a_file_says_them_and_is_refused_before_anything_starts(tmp_path):
     (tmp_path / "action.txt").write_text("{text}{subgoal} next i")
-    with pytest.raises(UserError, match=r"`prompts` .*`action` has no \{heard\}"):
+    with pytest.raises(UserError, match=r"`prompts` .*\{heard\}"):
         verco(prompts=str(tmp_path)).validate()
     settings = VercoConfig().update_from_dict({"prompts": {"action": MINE["action"]}})
     assert settings.language_model_settings().templates.lists_options
-    assert VercoConfig().prompts == "default"

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
-from toys import ENV_ID, ColourTalk, language_model, randomise, register
+from toys import ENV_ID, ColourTalk, register, talkers, write_tiny_talker
 
-from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, load_policy
 from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, Demonstrations, clone_players
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
@@ -54,25 +54,13 @@ def config(kind=SymbolicPPOConfig, **env_config):
 
 
 def talker(**settings):
-    return (
-        VercoConfig()
-        .environment(register(), env_config={"length": 6, **settings})
-        .language_model(**language_model(temperature=2.0))
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=24, num_epochs=2, lr=1e-3)
-        .debugging(seed=0)
-    )
+    return talkers(env_config={"length": 6, **settings})
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory):
     """A checkpoint of Verco with message and action adapters of its own."""
-    algo = talker().build_algo()
-    for role, seed in (("message", 9), ("action", 10)):
-        randomise(algo.learner_group._learner.module["shared"].unwrapped().network, role, std=0.5, seed=seed)
-    path = algo.save_to_path(str(tmp_path_factory.mktemp("stranger") / "checkpoint"))
-    algo.stop()
-    return path
+    return str(write_tiny_talker(tmp_path_factory.mktemp("stranger") / "policy", seed=9, length=6).parent)
 
 
 def test_seats_and_partners_are_drawn_by_their_shares():
@@ -121,18 +109,22 @@ def test_the_learner_is_shown_its_own_decisions_and_all_that_it_earned(busy):
 
 
 @pytest.mark.parametrize("kind", [SymbolicPPOConfig, MAPPOConfig])
-def test_only_the_learners_rows_are_trained_on(kind):
-    sampled = []
+def test_only_the_learners_rows_are_trained_on_and_a_critic_of_the_team_sees_the_partners_vector(kind):
+    sampled, central = [], kind is MAPPOConfig
 
     def count(samples, **kwargs):
         sampled.append(sum(len(one) for episode in samples for one in episode.agent_episodes.values()))
 
-    with running(config(kind, busy=(1, 2)).callbacks(on_sample_end=count)) as algo:
+    learner = config(kind, busy=(1, 2)).callbacks(on_sample_end=count)
+    with running(learner.policy_network(critic_observation="team") if central else learner) as algo:
         episodes = algo.env_runner.sample(num_episodes=12)
         assert {tuple(episode.agent_ids) for episode in episodes} == {("alice",), ("bob",)}
         for episode in episodes:
             (single,) = episode.agent_episodes.values()
             assert len(single) == {"alice": 6, "bob": 3}[single.agent_id]
+            if central:
+                rows = np.array(single.get_observations()["team_vectors"])[:-1]  # behind the last nobody is asked
+                assert (rows.sum(2) == 1).all()  # both colours, one-hot
         sampled.clear()
         results = algo.train()
         trained = results["learners"]["shared"]["num_module_steps_trained"] / algo.config.num_epochs
@@ -140,15 +132,6 @@ def test_only_the_learners_rows_are_trained_on(kind):
         assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
         names = {name for name in results["env_runners"] if name.startswith("return_with_")}
         assert names == {"return_with_random", "return_with_toy_partners:first"}
-
-
-def test_a_critic_of_the_team_sees_the_partners_vector():
-    with running(config(MAPPOConfig).policy_network(critic_observation="team")) as algo:
-        episodes = algo.env_runner.sample(num_timesteps=30)
-        for episode in episodes:
-            (single,) = episode.agent_episodes.values()
-            rows = np.array(single.get_observations()["team_vectors"])[:-1]  # behind the last nobody is asked
-            assert (rows.sum(2) == 1).all()  # both colours, one-hot
 
 
 def test_an_agent_learns_to_play_with_its_partner():
@@ -261,18 +244,14 @@ COOK, TALKER, DOZER = "zoo:soup_cramped_room", "zoo:told_salad", {"policy": "ran
 @pytest.mark.parametrize(
     ("env", "settings", "partner", "told"),
     [
-        (SOUP, ROOM, RING, "was trained in the kitchen 'coordination_ring' but `env_config.layout` is 'cramped_room'"),
-        (SOUP, {**ROOM, "dynamics": "new"}, COOK, "with `env_config.dynamics` 'old' but here it is 'new'"),
-        (SOUP, {**ROOM, "action_level": "goal"}, COOK, "cannot play here: `action_level` is 'goal'"),
-        (SALAD, {"map_name": "A"}, TALKER, "with `env_config.map_name` 'B' but here it is 'A'; take partners"),
-        (LAKE, {}, TALKER, "trained in 'rllib_llm_comm/overcooked_text-v0' but `env` is '.*lake-v0'; take partners"),
-        (LAKE, {}, "scripted", "cannot play here: `policy` is 'scripted' but FrozenLake .* has no scripted player"),
-        (ENV_ID, {}, DOZER, "cannot play here: `pauses` needs an action of doing nothing"),
-        (ENV_ID, {}, "stay", "cannot play here: `stay` needs an action of doing nothing"),
+        (SOUP, ROOM, RING, "`env_config.layout`"), (SOUP, {**ROOM, "dynamics": "new"}, COOK, "`env_config.dynamics`"),
+        (SOUP, {**ROOM, "action_level": "goal"}, COOK, "`action_level`"),
+        (SALAD, {"map_name": "A"}, TALKER, "`env_config.map_name`"), (LAKE, {}, TALKER, "`env` is"),
+        (LAKE, {}, "scripted", "`policy` is 'scripted'"), (ENV_ID, {}, DOZER, "`pauses`"),
+        (ENV_ID, {}, "stay", "`stay`"),
     ],
-)
+)  # fmt: skip
 def test_a_partner_that_cannot_play_is_told_before_anything_is_built(env, settings, partner, told):
-    """Every one of them was accepted until it played."""
     register()
     learner = SymbolicPPOConfig().environment(env, env_config=settings).partners(pool=["random", partner])
     with pytest.raises(UserError, match=rf"^`pool` has '[^']*', which .*{told}"):
@@ -282,13 +261,10 @@ def test_a_partner_that_cannot_play_is_told_before_anything_is_built(env, settin
 @pytest.mark.parametrize(
     ("size", "actions", "env", "told"),
     [
-        (6, 3, None, "the `vector` of 'alice' has 3 numbers but this policy was trained with 6"),
-        (3, 4, None, r"the `action_mask` of agent 'alice' is \[.*\] but must hold a number for each of its 4 actions"),
-        (3, 3, "toys/colour_talks-v0", "was trained in 'toys/colour_talks-v0' but `env` is 'toys/colour_talk-v0'"),
-        (3, 3, None, ""),
-        (3, 3, "toys/colour_talk-v1", ""),
+        (6, 3, None, "`vector`"), (3, 4, None, "`action_mask`"), (3, 3, "toys/colour_talks-v0", "`env`"),
+        (3, 3, None, ""), (3, 3, "toys/colour_talk-v1", ""),
     ],
-)
+)  # fmt: skip
 def test_a_checkpoint_of_another_form_is_no_partner_in_a_game_that_nobody_registered(
     size, actions, env, told, tmp_path
 ):
@@ -324,28 +300,20 @@ def test_mappo_learns_beside_a_clone_of_players(tmp_path):
         assert 40 <= results["learners"]["shared"]["num_module_steps_trained"] < 40 + 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"pool": ["nowhere/at/all"]}, "nowhere/at/all"),
-        ({"pool": POOL, "seat": "carol"}, "`seat` is 'carol'"),
-        ({"self_play_share": 1.0}, "`self_play_share` is 1.0"),
-    ],
-)
-def test_wrong_settings_are_told_before_anything_is_built(settings, told):
-    with pytest.raises(UserError, match=told):
-        config().partners(**settings).validate()
-
-
-def test_what_does_not_go_with_partners_is_refused():
-    with pytest.raises(UserError, match="exchange vectors inside of one network"):
-        config(CommNetConfig).validate()
-    with pytest.raises(UserError, match="`pool` is set with `planner`"):
-        config().environment("rllib_llm_comm/overcooked_ai-v0", env_config={}).planning(planner="scripted").validate()
-    with pytest.raises(UserError, match="plays whole arrays of games"):
+def test_wrong_settings_and_what_does_not_go_with_partners_are_refused_before_anything_is_built():
+    talking = talker().communication(train_messages=True, message_temperature=1.0).training(message_credit="team")
+    planned = config().environment("rllib_llm_comm/overcooked_ai-v0", env_config={}).planning(planner="scripted")
+    for wrong, told in (
+        (config().partners(pool=["nowhere/at/all"]), "nowhere/at/all"),
+        (config().partners(pool=POOL, seat="carol"), "`seat`"),
+        (config().partners(self_play_share=1.0), "`self_play_share`"),
+        (config(CommNetConfig), "vectors"),
+        (planned, "`pool` .*`planner`"),
+        (talking.partners(pool=POOL), "`message_credit`"),
+    ):
+        with pytest.raises(UserError, match=told):
+            wrong.validate()
+    with pytest.raises(UserError, match="arrays"):
         SelfPlayPPOConfig().partners(pool=POOL)
-    with pytest.raises(UserError, match="`pool` is no setting of SelfPlayPPOConfig"):
+    with pytest.raises(UserError, match="`pool`"):
         SelfPlayPPOConfig().update_from_dict({"pool": POOL})
-    talking = talker().communication(train_messages=True, message_temperature=1.0)
-    with pytest.raises(UserError, match="`message_credit` is 'team' with `pool`"):
-        talking.training(message_credit="team").partners(pool=POOL).validate()

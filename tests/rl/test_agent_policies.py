@@ -110,9 +110,9 @@ def test_the_checkpoint_is_played_without_ray(trained, tmp_path):
     policy = load_policy(path)
     said = {agent: policy.network_of(agent).write_messages([PROMPT]) for agent in AGENTS}
     assert said["alice"] != said["bob"]
-    with pytest.raises(UserError, match="network of its own"):
+    with pytest.raises(UserError, match="of its own"):
         policy.network  # noqa: B018
-    with pytest.raises(UserError, match="'carol' has no policy here"):
+    with pytest.raises(UserError, match="'carol'"):
         policy.network_of("carol")
     env = policy.env()
     observations, _ = env.reset(seed=0)
@@ -151,14 +151,13 @@ def test_messages_of_a_checkpoint_with_a_policy_each(trained):
     with running(config().communication(message_checkpoint=path)) as algo:
         for agent in AGENTS:
             assert module_of(algo, agent).write_messages([PROMPT]) == policy.network_of(agent).write_messages([PROMPT])
-    with pytest.raises(UserError, match="a message adapter for each of alice, bob, but 'shared' is none of them"):
+    with pytest.raises(UserError, match="alice, bob.* 'shared'"):
         config().multi_agent(policies="shared").communication(message_checkpoint=path).build_algo()
 
 
-@pytest.mark.parametrize("credit", ["speaker", "listeners"])
-def test_trained_messages_of_each(credit, tmp_path):
+def test_trained_messages_of_each(tmp_path):
     with running(
-        config(message_credit=credit, num_epochs=1)
+        config(message_credit="listeners", num_epochs=1)
         .environment(env_config={"busy": (1, 2), "length": 6, "shared": True})
         .communication(train_messages=True, message_temperature=1.0, max_message_words=3)
     ) as algo:
@@ -187,22 +186,20 @@ def test_an_agent_without_a_decision_in_a_batch():
 
 
 def test_as_a_flat_key():
-    made = VercoConfig().update_from_dict({"policies": "per_agent", "env": register(), "base_model": "embedded"})
-    made.validate()
-    assert set(made.policies) == set(AGENTS) and made.policy_mapping_fn("bob", None) == "bob"
-    made = VercoConfig().update_from_dict({"policies": "shared", "env": register()})
-    made.validate()
-    assert set(made.policies) == {"shared"} and made.policy_mapping_fn("bob", None) == "shared"
+    for policies, names, of_bob in (("per_agent", set(AGENTS), "bob"), ("shared", {"shared"}, "shared")):
+        made = VercoConfig().update_from_dict({"policies": policies, "env": register()})
+        made.validate()
+        assert set(made.policies) == names and made.policy_mapping_fn("bob", None) == of_bob
 
 
 def test_what_is_refused(tmp_path, trained):
-    with pytest.raises(UserError, match="`policies` is 'per_agents'"):
+    with pytest.raises(UserError, match="`policies`"):
         VercoConfig().multi_agent(policies="per_agents")
-    with pytest.raises(UserError, match="whose agents are unknown"):
+    with pytest.raises(UserError, match="agents are unknown"):
         VercoConfig().update_from_dict({"policies": "per_agent", "env": "no-such-game"}).validate()
     path, _ = trained
     values = json.loads((find_policy(path) / "policy.json").read_text())
     for agents in (["../../etc"], ["a/b"], "alice", [3]):
         (tmp_path / "policy.json").write_text(json.dumps({**values, "agents": agents}))
-        with pytest.raises(UserError, match="must be a list of plain names"):
+        with pytest.raises(UserError, match="plain names"):
             load_policy(tmp_path)

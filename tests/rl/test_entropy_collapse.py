@@ -34,7 +34,6 @@ class Run:
     ("best", "told"),
     [
         ([None, None, None], 1),
-        ([0.0, 0.0, 0.0], 1),
         ([-0.1, -0.1, -0.1], 1),
         ([-0.1, 0.0, 0.0], 1),  # to lose nothing is no reward
         ([0.0, -0.1, -0.05], 1),
@@ -73,6 +72,7 @@ def test_what_the_package_warns_of_stands_in_the_result():
     told, result = ResultWarnings(), {}
     told.on_algorithm_init()
     told.on_algorithm_init()
+    told.on_train_result(result={})  # takes what algorithms of other tests in this process have left
     for _ in range(2):
         logging.getLogger("rllib_llm_comm.anything").warning("It is %s.", "rigid")
     logging.getLogger("rllib_llm_comm.anything").warning("It closes\nup.")

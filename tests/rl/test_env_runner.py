@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import random
 
 import numpy as np
@@ -19,7 +18,7 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.spaces.space_utils import BatchedNdArray, batch
-from toys import ColourTalk, language_model, talkers
+from toys import ColourTalk, talkers
 
 from rllib_llm_comm import MAPPOConfig, SymbolicPPOConfig, TWOSOMEConfig, VercoConfig
 from rllib_llm_comm.core.errors import UserError
@@ -89,10 +88,8 @@ def told(episodes):
     return [
         {
             str(agent): [
-                plain(single.get_observations()),
-                plain(single.get_actions()),
-                plain(single.get_rewards()),
-                plain(single.get_infos()),
+                *(plain(part()) for part in (single.get_observations, single.get_actions)),
+                *(plain(part()) for part in (single.get_rewards, single.get_infos)),
                 plain({name: single.get_extra_model_outputs(name) for name in single.extra_model_outputs}),
                 [single.is_terminated, single.is_truncated, single.t_started, single.t, single.module_id],
             ]
@@ -192,17 +189,8 @@ class Careless(MultiAgentEnv):
 
 def test_rllib_checks_what_is_not_behind_our_adapter():
     config = MAPPOConfig().environment(Careless)
-    with pytest.raises(ValueError, match="agent_ids that are not the names of the agents"):
+    with pytest.raises(ValueError, match="agent_ids"):
         LeanEnvRunner(config=config, worker_index=0)
-
-
-def test_games_of_others_are_copied():
-    register_parallel_env("toys/colours", entry=ColourTalk)
-    config = VercoConfig().language_model(**language_model())
-    config.environment("toys/colours", disable_env_checking=True)
-    runner = LeanEnvRunner(config=config, worker_index=0)
-    assert runner.env.copy is True
-    runner.stop()
 
 
 class OwnLake(FrozenLake):
@@ -217,10 +205,10 @@ class OwnLake(FrozenLake):
         return observations, *others
 
 
-@pytest.mark.parametrize("entry", [OwnLake, lambda **settings: MaxCycles(FrozenLake(**settings), 5)])
-def test_games_that_inherit_or_are_wrapped_are_copied(entry):
-    register_parallel_env("toys/own_lake", entry=entry)
-    config = configured(SymbolicPPOConfig(), "toys/own_lake", {})
+@pytest.mark.parametrize("entry", [ColourTalk, OwnLake, lambda **settings: MaxCycles(FrozenLake(**settings), 5)])
+def test_games_of_others_and_those_that_inherit_or_are_wrapped_are_copied(entry):
+    register_parallel_env("toys/own_game", entry=entry)
+    config = configured(SymbolicPPOConfig(), "toys/own_game", {})
     ours, theirs = (sampled(runner, config, CALLS[:2]) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
     assert ours[2].env.copy is True and ours[0] == theirs[0]
 
@@ -267,7 +255,7 @@ def test_it_is_the_default_and_a_runner_by_its_name_is_refused():
     config = SymbolicPPOConfig()
     assert config.env_runner_cls is LeanEnvRunner
     config.env_runners(env_runner_cls="ray.rllib.env.multi_agent_env_runner.MultiAgentEnvRunner")
-    with pytest.raises(UserError, match="`env_runner_cls` is 'ray.* must be a class, or null"):
+    with pytest.raises(UserError, match="`env_runner_cls`"):
         configured(config, LAKE, {})
 
 
@@ -400,14 +388,3 @@ def test_observations_are_batched_part_by_part_as_by_rllib(joined):
     found, wanted = batch_by_part(rows), batch(rows, individual_items_already_have_batch_dim="auto")
     assert list(found) == list(wanted)
     assert all(found[name].dtype == part.dtype and np.array_equal(found[name], part) for name, part in wanted.items())
-
-
-def test_full_collections_are_rare_and_stay_so_where_they_are_rarer():
-    before = gc.get_threshold()
-    try:
-        for third, wanted in ((10, 300), (1000, 1000)):
-            gc.set_threshold(700, 10, third)
-            LeanEnvRunner(config=configured(MAPPOConfig(), LAKE, {}).copy(copy_frozen=False), worker_index=0).stop()
-            assert gc.get_threshold() == (700, 10, wanted)
-    finally:
-        gc.set_threshold(*before)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 from toys import talkers
 
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig, load_policy
@@ -81,16 +83,10 @@ def test_evaluation_during_training_has_starts_of_its_own():
 
 
 def test_other_environments_are_refused():
-    from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
-
-    class Runner:
-        config, worker_index = config(), 0
-
-    class Vector:
-        envs = [MultiAgentCartPole({"num_agents": 2}) for _ in range(4)]
-
-    with pytest.raises(UserError, match="Episodes of equal start need a PettingZoo environment"):
-        StartAlike().on_environment_created(env_runner=Runner(), env=Vector())
+    runner = SimpleNamespace(config=config(), worker_index=0)
+    games = SimpleNamespace(envs=[MultiAgentCartPole({"num_agents": 2}) for _ in range(4)])
+    with pytest.raises(UserError, match="PettingZoo"):
+        StartAlike().on_environment_created(env_runner=runner, env=games)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import torch
 
 from rllib_llm_comm.rl.multi_agent_ppo_learner import (
     KLStop,
-    annealed,
     approximate_kl,
     explained_variance,
     policy_loss,
@@ -55,11 +54,6 @@ def test_explained_variance():
     assert float(explained_variance(targets, targets)) == 1.0
     assert float(explained_variance(targets, torch.full((3,), 2.0))) == 0.0
     assert torch.isfinite(explained_variance(torch.ones(3), torch.zeros(3)))
-
-
-def test_annealing():
-    assert annealed(1.0, 3, None) == annealed(1.0, 3, 0) == 1.0
-    assert [annealed(1.0, n, 4) for n in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
 
 
 def test_approximate_kl():

@@ -86,7 +86,6 @@ def require_equal(parts, whole):
     [
         (70, {"entropy_coeff": 0.1}),
         (1, {"minibatch_size": 7, "target_kl": 0.01}),
-        (70, {"advantages": "rloo", "group_size": 2}),
         (50, {"make": TWOSOMEConfig, "advantages": "grpo", "group_size": 2, "group_by": "prompt"}),
         (90, {"talk": TALK, "message_entropy_coeff": 0.05, "message_kl_coeff": 0.5}),
         (1, {"talk": TALK, "message_credit": "team", "num_epochs": 1}),

@@ -6,33 +6,22 @@ from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, OfficerTask
 
 SHIPPED = "trained:zoo:red_officer"
 SEED = 100_000  # as in docs/algorithms/red.md
-GAMES = 20
-# The officer wins 14 under the oracle and 2 under the adversary; on three other ranges of seeds it is 9 to 11 more.
-# Rounding on another machine may turn a few games. An officer that hears nothing wins the same games under both.
-MORE = 6
-
-
-def games_won(commanders):
-    """Games won by commander."""
-    found = officer_scores(
-        OfficerScoreSettings(executor=SHIPPED, commanders=commanders, games=GAMES, seed=SEED, side_by_side=2 * GAMES)
-    )
-    return {name: sum(game["result"] == 1 for game in games.values()) for name, games in found["played"].items()}
-
-
-def spearmen_made(games):
-    """Games with a spearman in time, told to and not told."""
-    one = officer_tasks(OfficerTaskSettings(executor=SHIPPED, units=["spearman"], games=games, seed=SEED))["units"][
-        "spearman"
-    ]
-    return [round(one.get(how, 0.0) * one.get(f"{how}_games", 0)) for how in ("told", "not_told")]
+GAMES = 12
+# The officer wins 9 under the oracle and 2 under the adversary; of 20 games it wins 14 and 2, and on three other ranges
+# of seeds it is 9 to 11 more. Rounding on another machine may turn a few games. An officer that hears nothing wins the
+# same games under both.
+MORE = 4
 
 
 def test_it_wins_more_under_the_oracle_than_under_the_adversary():
-    won = games_won(("oracle", "adversarial"))
+    how = {"games": GAMES, "seed": SEED, "side_by_side": 2 * GAMES}
+    found = officer_scores(OfficerScoreSettings(executor=SHIPPED, commanders=("oracle", "adversarial"), **how))
+    won = {name: sum(game["result"] == 1 for game in games.values()) for name, games in found["played"].items()}
     assert won["oracle"] >= won["adversarial"] + MORE, won
 
 
 def test_it_makes_a_spearman_when_it_is_told_to_and_seldom_else():
-    told, untold = spearmen_made(10)
+    found = officer_tasks(OfficerTaskSettings(executor=SHIPPED, units=["spearman"], games=10, seed=SEED))
+    made = found["units"]["spearman"]
+    told, untold = (round(made.get(how, 0.0) * made.get(f"{how}_games", 0)) for how in ("told", "not_told"))
     assert told >= 8 and untold <= 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from loop import Loop
-from toys import talkers, words_of
+from toys import talkers
 
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.rl.gae import discounted_sum, semi_markov_gae
@@ -22,7 +22,7 @@ def test_first_ratio_is_one_and_frozen_parts_stay():
     loop = Loop(config())
     base = {n: p.clone() for n, p in loop.module.network.lm.base.model.named_parameters()}
     before = {n: p.clone() for n, p in loop.module.named_parameters()}
-    for _ in range(3):
+    for _ in range(2):
         results = loop.update()
         assert results["ratio_first_minibatch"] < 1e-5
         assert results["policy_steps"] == results["minibatches"] == 3
@@ -34,17 +34,19 @@ def test_first_ratio_is_one_and_frozen_parts_stay():
     assert any("action/" in name for name in changed) and any("critic" in name for name in changed)
 
 
-@pytest.mark.parametrize("minibatch_size", [None, 11])
-def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(minibatch_size):
+@pytest.mark.parametrize(("dtype", "minibatch_size"), [("float32", None), ("bfloat16", None), ("bfloat16", 11)])
+def test_first_ratio_is_one_also_in_half_precision_and_with_actions_that_outlast_a_fragment(dtype, minibatch_size):
+    """In half precision it is taken from the arithmetic of the update."""
     settings = config({"busy": (2, 5), "length": 13}, fragment=7, minibatch_size=minibatch_size, target_kl=None)
-    loop = Loop(settings.language_model(temperature=0.3, dtype="bfloat16"))
+    loop = Loop(settings.language_model(temperature=0.3, dtype=dtype))
     apart, older = [], []
     for _ in range(4):
         results = loop.update()
         assert results["ratio_first_minibatch"] < 1e-5
         apart.append(results["roll_out_ratio_error"])
         older.append(results["older_weights_share"])
-    assert 1e-3 < max(apart) < 0.5 and max(older) > 0
+    assert 0 < max(older) < 0.5
+    assert dtype == "float32" or 1e-3 < max(apart) < 0.5
 
 
 def test_where_memory_is_too_small_the_update_is_the_same_in_smaller_parts(caplog):
@@ -70,16 +72,6 @@ def test_where_memory_is_too_small_the_update_is_the_same_in_smaller_parts(caplo
         np.testing.assert_allclose([one[name] for one in found], [one[name] for one in wanted], atol=1e-5)
     for (name, own), (_, other) in zip(parts.module.named_parameters(), whole.module.named_parameters(), strict=True):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4, msg=name)
-
-
-def test_first_ratio_is_one_also_with_actions_that_outlast_a_fragment():
-    loop = Loop(config({"busy": (2, 5), "length": 13}, fragment=7))
-    older = 0.0
-    for _ in range(4):
-        results = loop.update()
-        assert results["ratio_first_minibatch"] < 1e-5
-        older = max(older, results["older_weights_share"])
-    assert 0 < older < 0.5
 
 
 @pytest.mark.parametrize("terminate", [False, True])
@@ -117,23 +109,7 @@ def test_advantages_and_bootstrap_values(terminate):
     np.testing.assert_allclose(
         batch["advantages"].numpy(), (advantages - advantages.mean()) / advantages.std(), atol=1e-4
     )
-    assert abs(float(batch["advantages"].mean())) < 1e-5
-    assert abs(float(batch["advantages"].std(unbiased=False)) - 1) < 1e-4
     assert ended and all(flag == terminate for flag in ended)
-
-
-def test_learner_batch_holds_the_words_of_the_rollout():
-    loop = Loop(config())
-    episodes = loop.runner.sample()
-    base = loop.module.network.lm.base
-    seen = [
-        words_of(base, ids)
-        for episode in episodes
-        for _, single in sorted(episode.agent_episodes.items())
-        for ids in single.get_observations(slice(0, len(single)))["prompt_ids"]
-    ]
-    learned = [words_of(base, ids) for ids in loop.batch(episodes)["obs"]["prompt_ids"]]
-    assert seen == learned and all("says:" in text for text in learned)
 
 
 @pytest.mark.parametrize("learners", [0, 2])
@@ -154,7 +130,7 @@ def test_kl_stop_rests_the_actor_and_not_the_critic(learners):
 
 
 def test_two_optimizers_with_their_own_rates_and_annealing():
-    loop = Loop(config(lr=1e-3, critic_lr=4e-3, anneal=300))
+    loop = Loop(config(lr=1e-3, critic_lr=4e-3, anneal=300, num_epochs=1))
     rates, left, decisions = [], [], 0
     for _ in range(3):
         left.append(1.0 - decisions / 300)

@@ -56,7 +56,7 @@ def trained(small_ray, tmp_path_factory):
     with running(stock(max_message_words=4).callbacks([AddTeacherMessages.of("scripted")])) as algo:
         algo.train()
         saved = algo.save_to_path(str(root / "checkpoint"))
-        with pytest.raises(UserError, match=r"was written by RLlib and lacks .*`rllib_llm_comm.export_policy\(algo"):
+        with pytest.raises(UserError, match="`rllib_llm_comm.export_policy"):
             load_policy(saved)
         weights = {k: v.copy() for k, v in algo.get_module("cook").unwrapped().get_state().items() if "adapters" in k}
         return export_policy(algo, root / "policy"), export_policy(algo, saved), weights
@@ -116,13 +116,13 @@ def test_what_cannot_be_exported_is_told(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
     with running(stock()) as algo:
-        with pytest.raises(UserError, match="`folder` is .*full', which holds something else"):
+        with pytest.raises(UserError, match="`folder` is .*full"):
             export_policy(algo, tmp_path / "full")
         assert (tmp_path / "full" / "thesis.tex").read_text() == "years of work"
         algo.env_runner._env_to_module.remove(MessageExchange)
-        with pytest.raises(UserError, match="No `MessageExchange` is among the env-to-module connectors"):
+        with pytest.raises(UserError, match="`MessageExchange`"):
             export_policy(algo, tmp_path / "policy")
     other = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-    with running(other) as plain, pytest.raises(UserError, match="PPO trains no module with `export_policy`"):
+    with running(other) as plain, pytest.raises(UserError, match="`export_policy`"):
         export_policy(plain, tmp_path / "policy")
     assert not (tmp_path / "policy").exists()

@@ -46,13 +46,12 @@ def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, ga
     assert len(seen) >= 3 and {value for row in seen for value in row} == {LENGTH * TOLL}, seen
 
 
-@pytest.mark.parametrize("decisions", [96, 97])
-def test_a_run_ends_with_the_first_iteration_that_reaches_its_decisions(decisions, tmp_path):
+def test_a_run_ends_with_the_first_iteration_that_reaches_its_decisions(tmp_path):
     config = {"num_envs_per_env_runner": 1, "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1}
-    spec = {"run": "SymbolicPPO", "env": "rllib_llm_comm/door-v0", "stop": {"decisions": decisions}, "config": config}
+    spec = {"run": "SymbolicPPO", "env": "rllib_llm_comm/door-v0", "stop": {"decisions": 64}, "config": config}
     run({"train": spec}, tmp_path)
     (path,) = (tmp_path / "f/train").glob("trial_*/result.json")
     counted = [row["decisions"] for row in read_rows(path)]
-    assert counted[-2] < decisions <= counted[-1], counted
+    assert counted[-2] < 64 <= counted[-1], counted
     assert all(later - sooner >= 32 for sooner, later in zip([0, *counted], counted, strict=False)), counted
     assert counted[-1] == sum(read_rows(path)[-1]["env_runners"]["num_agent_steps_sampled_lifetime"].values())

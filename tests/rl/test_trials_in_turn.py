@@ -24,19 +24,7 @@ SYSTEMS = {
     "SymbolicPPO": BATCH,
     "QMIX": {"train_batch_size_per_learner": 2, "buffer_episodes": 8, "min_sample_timesteps_per_iteration": 16},
 }
-TIMES = (
-    "timer",
-    "time",
-    "phase_seconds",
-    "sampling",
-    "duration",
-    "seconds",
-    "throughput",
-    "pid",
-    "date",
-    "trial_id",
-    "tokens",
-)
+TIMES = ("time", "sampling", "duration", "seconds", "throughput", "pid", "date", "trial_id", "tokens")
 
 
 def figures(result: dict, name: str = "") -> dict[str, float]:
@@ -88,7 +76,7 @@ def differing(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> l
 @pytest.mark.usefixtures("small_ray")
 def test_a_trial_with_a_wrong_setting_says_so_and_can_be_stopped():
     shared = with_policy_folder(find_algorithm("QMIX"))(settings("QMIX", 0))
-    with pytest.raises(UserError, match="`tau` is 2"):
+    with pytest.raises(UserError, match="`tau`"):
         shared.reset({**settings("QMIX", 1), "tau": 2})
     shared.stop()
 
@@ -101,13 +89,13 @@ def last_results(stage: Path) -> list[dict]:
 def test_a_sweep_takes_one_process_for_all_its_trials(tmp_path):
     config = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
     ppo = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 2}}
-    seeds = {"swept": {"grid_search": [0, 1, 2]}, "alone": 2}
+    seeds = {"swept": {"grid_search": [0, 1]}, "alone": 1}
     stages = {name: {**ppo, "config": {**config, "seed": seed}} for name, seed in seeds.items()}
     (tmp_path / "seeds.json").write_text(json.dumps(stages))
     done = succeeds("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
     assert done.stderr == "", done.stderr
     swept, (alone,) = (last_results(tmp_path / "results/seeds" / name) for name in seeds)
     processes = {result["pid"] for result in swept}
-    assert len(swept) == 3 and len(processes) == 1 and alone["pid"] not in processes
-    assert differing([figures(swept[2])], [figures(alone)]) == []
+    assert len(swept) == 2 and len(processes) == 1 and alone["pid"] not in processes
+    assert differing([figures(swept[1])], [figures(alone)]) == []
     assert differing([figures(swept[0])], [figures(swept[1])])

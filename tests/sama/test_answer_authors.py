@@ -36,9 +36,9 @@ def settings(server: ChatServer, **how) -> dict:
     return {"name": "chat", "chat": server.settings(max_tokens=2000), "objects": False, **how}
 
 
-def played(planner_settings, replan="any", trials=0, horizon=40, patience=8) -> dict:
+def played(planner_settings, replan="any", trials=0, patience=4) -> dict:
     setup = PlanningSetup(planner_settings, replan, trials, patience=patience)
-    games = PlannedGames(ScriptedExecutor(), {"layout": "cramped_room", "horizon": horizon}, setup)
+    games = PlannedGames(ScriptedExecutor(), {"layout": "cramped_room", "horizon": 16}, setup)
     return games.play(0)["metrics"]
 
 
@@ -77,18 +77,22 @@ def test_impossible_subgoals_come_from_the_menu():
     assert {one.subgoal: one.answered_by for one in plan.subgoals}[taken.instead] == "menu"
 
 
-def test_reflections_tell_who_blamed():
-    def told(*refused: str, **how) -> dict:
-        with ChatServer(refuses(*refused)) as server:
+def test_reflections_tell_who_blamed_whatever_the_model_says_of_itself():
+    def told(*refused: str, lies: bool = False, **how) -> dict:
+        def model(prompt: str) -> str:
+            answer = refuses(*refused)(prompt)
+            return answer.replace("{", '{"answered_by": "rules", ', 1) if lies and BLAME in prompt else answer
+
+        with ChatServer(model) as server:
             return played(settings(server, **how), "all", trials=1, patience=2)
 
-    metrics = told()
+    metrics = told(lies=True)
     assert by(metrics, "reflections") == {"model": metrics["reflections"], "rules": 0} and metrics["reflections"] > 0
     metrics = told(BLAME)
     assert by(metrics, "reflections") == {"model": 0, "rules": metrics["reflections"]} and metrics["reflections"] > 0
     metrics = told(BLAME, fallback="none")
     assert by(metrics, "reflections") == {"model": 0} and metrics["reflections"] == 0 < metrics["plans_failed"]
-    with pytest.raises(UserError, match="no usable .* in two tries.*`fallback` is 'error'"):
+    with pytest.raises(UserError, match="`fallback` is 'error'"):
         told(BLAME, fallback="error")
 
 
@@ -162,16 +166,3 @@ def test_a_planner_of_ones_own_is_not_taken_for_a_model():
     _, infos = env.reset(seed=0)
     metrics = infos["alice"]["episode_metrics"]
     assert by(metrics, "plans") == {"own": 1} and by(metrics, "subgoals") == {"own": 2}
-
-
-def test_a_model_cannot_say_who_answered():
-    """`answered_by` in its answer is not believed."""
-    lying = refuses(ASSIGNMENT)
-
-    def model(prompt: str) -> str:
-        answer = lying(prompt)
-        return answer.replace("{", '{"answered_by": "rules", ', 1) if BLAME in prompt else answer
-
-    with ChatServer(model) as server:
-        metrics = played(settings(server), "all", trials=1, patience=2)
-    assert by(metrics, "reflections") == {"model": metrics["reflections"], "rules": 0} and metrics["reflections"] > 0

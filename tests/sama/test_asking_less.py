@@ -45,9 +45,8 @@ def test_an_agent_that_is_not_done_goes_on_while_the_other_gets_its_next(game):
         planner = make_planner(asking(server, "chat", ahead=2))
         planner.begin()
         planner.plan(PlanRequest(game, game.state()))
-        current = {"alice": ONION, "bob": ""}
-        outcomes = (Outcome("bob", DISH, DONE),)
-        plan = planner.plan(PlanRequest(game, game.state(), current=current, outcomes=outcomes))
+        current, ends = {"alice": ONION, "bob": ""}, (Outcome("bob", DISH, DONE),)
+        plan = planner.plan(PlanRequest(game, game.state(), current=current, outcomes=ends))
         assert plan.kept and plan.by_agent() == {"alice": ONION, "bob": ONION} and len(server.requests) == 1
 
 
@@ -103,8 +102,7 @@ def test_a_subgoal_that_one_of_two_agents_cannot_do_is_refused_also_if_the_other
 
 
 def played(ahead: int, **settings):
-    rules = RulesChat()
-    with ChatServer(rules.complete) as server:
+    with ChatServer(RulesChat().complete) as server:
         env = kitchen_env()
         planner = make_planner(asking(server, ahead=ahead, menu="possible", **settings))
         episode = ReflectivePlay(env, planning_game(env).player(), planner, trials=0).play(0)
@@ -120,9 +118,8 @@ def test_a_game_takes_ten_to_twenty_questions_where_it_took_many():
 
 
 def test_a_recording_counts_its_answers_as_questions_too(tmp_path):
-    rules = RulesChat()
     tape = tmp_path / "plans.jsonl"
-    with ChatServer(rules.complete) as server:
+    with ChatServer(RulesChat().complete) as server:
         settings = asking(server, "chat", ahead=4)
         settings["chat"]["cassette"] = str(tape)
         counts = []
@@ -135,8 +132,7 @@ def test_a_recording_counts_its_answers_as_questions_too(tmp_path):
 
 
 def test_a_game_without_rounds_keeps_plans_too():
-    rules = RulesChat()
-    with ChatServer(rules.complete) as server:
+    with ChatServer(RulesChat().complete) as server:
         env = PlannedSubgoals(kitchen_env(horizon=120), asking(server, ahead=6, menu="possible"), wait=True)
         player, (seen, infos) = env.game.player(), env.reset(seed=0)
         memory = player.begin(0)
@@ -162,12 +158,10 @@ class StandsStill:
 
 @pytest.mark.parametrize("ahead", [0, 3])
 def test_an_executor_that_never_ends_its_subgoal_is_waited_for_so_long_and_counted(ahead):
-    rules = RulesChat()
-    with ChatServer(rules.complete) as server:
+    with ChatServer(RulesChat().complete) as server:
         env = kitchen_env(action_level="primitive", horizon=30)
         planner = make_planner(asking(server, "chat", ahead=ahead))
-        play = ReflectivePlay(env, StandsStill(), planner, trials=1, patience=10)
-        counts = play.play(0).counts()
+        counts = ReflectivePlay(env, StandsStill(), planner, trials=1, patience=10).play(0).counts()
         assert 0 < len(server.requests) == counts["plan_questions"] < 40
     assert counts["subgoals_stuck"] > 0 == counts["subgoals_completed"] and counts["plans_kept"] == 0
 

@@ -146,14 +146,6 @@ def test_other_action_spaces_get_a_flat_head():
     assert net.logits(batch_of(rows_of(env, steps=2))).shape == (4, 6)
 
 
-def test_frames_are_the_newest_and_begin_with_nothing():
-    env, _, _ = network()
-    rows = rows_of(env, steps=5)[::2]  # alice
-    assert not rows[0]["frames"][:2].any() and rows[0]["frames"][2].any()
-    for earlier, later in zip(rows, rows[1:], strict=False):
-        np.testing.assert_array_equal(earlier["frames"][1:], later["frames"][:-1])
-
-
 @pytest.mark.parametrize(("name", "width"), [("subgoal", 3), ("manual", 100)])
 def test_texts_are_never_cut(name, width):
     env, _, _ = network()
@@ -194,23 +186,21 @@ def test_arrays_are_in_their_space_and_frames_survive_cuts():
 
 
 @pytest.mark.parametrize(
-    ("observe", "critic", "says"),
+    ("observe", "critic", "lacks"),
     [
-        (["vector"], "auto", "needs a Dict with a Box `entities`"),
-        (["entities"], "state", "has no Box `state`"),
+        ("vector", "auto", "`entities`"), ("entities", "state", "`state`"), ("entities", "auto", ""),
+        ("entities", "own", ""),
     ],
-)
-def test_wrong_observations_are_refused(observe, critic, says):
-    with pytest.raises(UserError, match=says):
-        EmmaObservations(*spaces(kitchen(observe=observe)), settings=EmmaSettings(critic_observation=critic))
+)  # fmt: skip
+def test_maps_are_a_must_and_a_state_only_where_it_is_wanted(observe, critic, lacks):
+    def made():
+        return EmmaObservations(*spaces(kitchen(observe=[observe])), settings=EmmaSettings(critic_observation=critic))
 
-
-def test_a_state_is_no_must():
-    for critic in ("auto", "own"):
-        piece = EmmaObservations(
-            *spaces(kitchen(observe=["entities"])), settings=EmmaSettings(critic_observation=critic)
-        )
-        assert "critic_state" not in piece.observation_space["alice"].spaces
+    if lacks:
+        with pytest.raises(UserError, match=lacks):
+            made()
+    else:
+        assert "critic_state" not in made().observation_space["alice"].spaces
 
 
 def test_an_environment_may_write_into_its_last_observation():
@@ -293,7 +283,7 @@ def numeric_policy():
 
 def test_a_mask_without_an_open_action_is_told():
     seen = {"vector": np.zeros(4, np.float32), "action_mask": np.zeros(3, np.int8)}
-    with pytest.raises(UserError, match=r"`action_mask` of agent 'alice' is .*, and a 1 for at least one of them"):
+    with pytest.raises(UserError, match="`action_mask` of agent 'alice'"):
         numeric_policy().act({"alice": seen})
 
 

@@ -64,17 +64,11 @@ def test_each_wording_of_a_fact_is_kept_once():
     with ChatServer("1. Pots cook.\n2) pots  cook\n* Onions burn!\n\nnone") as server:
         facts = collect_facts(client(server), [Paragraph("S", "x")])
         assert "(from the section 'S') x" in server.requests[0]["messages"][-1]["content"]
-    assert list(facts) == questions("manual_game_questions") and list(facts.values()) == [
-        ["Pots cook.", "Onions burn!"],
-        [],
-        [],
-        [],
-    ]
+    assert list(facts) == questions("manual_game_questions")
+    assert list(facts.values()) == [["Pots cook.", "Onions burn!"], [], [], []]
 
 
-@pytest.mark.parametrize(
-    "reply", ['{"repeated": [3]}', '{"repeated": [0]}', '{"repeated": [1, 2]}', "the second", '{"repeated": "all"}']
-)
+@pytest.mark.parametrize("reply", ['{"repeated": [3]}', '{"repeated": [0]}', '{"repeated": [1, 2]}', "the second"])
 def test_no_fact_is_lost_by_a_wrong_answer(reply):
     facts = {"q": ["a", "b"]}
     with ChatServer(reply) as server:
@@ -88,11 +82,8 @@ def test_many_facts_are_compared_in_parts_and_across_them():
 
     def drop(prompt: str) -> str:
         found = re.findall(r"^(\d+)\. (.*)$", prompt, re.MULTILINE)
-        known = [fact for _, fact in found]
-        numbers = [
-            int(k) for k, fact in found if fact.endswith("7") or (fact == "fact 149 again" and "fact 149" in known)
-        ]
-        return json.dumps({"repeated": numbers})
+        again = "fact 149 again" if "fact 149" in [fact for _, fact in found] else ""
+        return json.dumps({"repeated": [int(k) for k, fact in found if fact.endswith("7") or fact == again]})
 
     with ChatServer(drop) as server:
         kept = without_repetitions(client(server), facts)

@@ -166,9 +166,8 @@ def test_reward_code_sees_the_start_and_agrees_with_the_exact_test(war):
 def test_a_subgoal_that_is_given_again_begins_anew_for_code_as_for_the_exact_test(tmp_path):
     one = "train 1 peasant"
     (tmp_path / "train_1_peasant.py").write_text(SINCE.replace("3", "1"))
-    env = minirts.parallel_env(numbers=[1, 2, 3, 4, 5, 6], num_agents=1, money=2000)
-    env.reset(seed=0)
-    game, rewards = planning_game(env), make_rewards({"name": "code", "path": str(tmp_path), "fallback": "error"})
+    env, game = started(num_agents=1, money=2000)
+    rewards = make_rewards({"name": "code", "path": str(tmp_path), "fallback": "error"})
     rewards.prepare(game, game.state(), "alice", one)
     phrases, said = env.action_phrases("alice"), []
     for step in range(12):
@@ -183,7 +182,7 @@ def test_a_subgoal_that_is_given_again_begins_anew_for_code_as_for_the_exact_tes
 
 def test_whole_games_pay_what_the_exact_tests_pay(tmp_path):
     (tmp_path / "train_3_peasants.py").write_text(SINCE)
-    env = minirts.parallel_env(numbers=[1, 2, 3, 4, 5, 6], observe=["text"], max_tick=1000)
+    env = minirts.parallel_env(numbers=EVERY, observe=["text"], max_tick=1000)
     told = {"name": "code", "path": str(tmp_path), "fallback": "rules"}
     game = PlannedSubgoals(env, "scripted", subgoal_rewards=told)
     observations, infos = game.reset(seed=0)
@@ -197,7 +196,7 @@ def test_the_sandbox_bounds_code_that_counts_since(war):
     example = war.plain(war.state())
     with pytest.raises(RefusedCodeError, match="KeyError: start"):
         CodeReward(SINCE)(example, example, "alice")
-    with pytest.raises(UserError, match="leave out what is not needed"):
+    with pytest.raises(UserError, match="`state`"):
         CodeReward(SINCE)(example, example, "alice", {"padding": "x" * (1 << 20)})
 
 
@@ -218,8 +217,8 @@ def test_the_question_tells_of_the_start_where_tests_count_since(war):
 def small_file(*without):
     specs = yaml.safe_load(FILE.read_text())
     specs["translation"]["config"]["states"] = 10
-    specs["subgoals"]["config"]["states"] = 60
-    specs["rewards"]["config"]["steps"] = 250
+    specs["subgoals"]["config"]["states"] = 30
+    specs["rewards"]["config"]["steps"] = 150
     for name in without:
         del specs[name]
     specs["report"]["config"]["of"] = [f"${{{name}}}" for name in specs if name != "report"]
@@ -231,8 +230,7 @@ def test_the_follower_is_trained_by_a_stage_and_plays_whole_games(tmp_path):
     specs = small_file()
     follower = specs["follower"]
     follower["stop"] = {"training_iteration": 2}
-    sizes = {"num_envs_per_env_runner": 2, "train_batch_size_per_learner": 128, "minibatch_size": 64}
-    follower["config"] |= sizes
+    follower["config"] |= {"num_envs_per_env_runner": 2, "train_batch_size_per_learner": 128, "minibatch_size": 64}
     follower["config"]["env_config"]["max_tick"] = 400
     for name in ("random", "planned"):
         specs[name]["config"] |= {"episodes": 1, "env_config": {"max_tick": 400}}
@@ -250,11 +248,11 @@ def test_all_stages_run_from_the_recording_and_name_who_wrote_it(tmp_path):
     figures = json.loads((folder / "translation/translation.json").read_text())["figures"]
     assert figures["sentences_true"] > 50 and not figures["sentences_false"] and not figures["sentences_unclear"]
     agreement = json.loads((folder / "rewards/rewards/agreement.json").read_text())
-    assert agreement["figures"]["with_code"] >= 6 and agreement["figures"]["share"] == 1
+    assert agreement["figures"]["with_code"] >= 5 and agreement["figures"]["share"] == 1
     rows = {row["subgoal"]: row for row in agreement["by_subgoal"]}
-    assert rows["train 3 archers"]["agreement"]["both"] > 0
+    assert rows["train 3 swordmen"]["agreement"]["both"] > 0
     assert agreement["figures"]["never_done"] == 1 and not rows["wait"]["agreement"]["both"]
-    assert 'state["start"]' in (folder / "rewards/rewards/train_3_archers.py").read_text()
+    assert 'state["start"]' in (folder / "rewards/rewards/train_3_swordmen.py").read_text()
     for stage in ("translation", "subgoals", "rewards"):
         assert set(staged.record(tmp_path, stage, "war")["summary"]["answers"]) == {"written by hand"}
     assert "written by hand" in (folder / "report/report.html").read_text()
@@ -263,7 +261,7 @@ def test_all_stages_run_from_the_recording_and_name_who_wrote_it(tmp_path):
 def test_a_model_cannot_propose_states_of_a_war(tmp_path):
     specs = yaml.safe_load(FILE.read_text())
     specs["subgoals"]["config"]["states_by"] = "model"
-    with pytest.raises(UserError, match=r"In `subgoals.config`: `states_by` is 'model', but no model can.*'minirts'"):
+    with pytest.raises(UserError, match="`subgoals.config`: `states_by` .*'minirts'"):
         staged.check(specs, tmp_path)
 
 

@@ -54,9 +54,8 @@ def test_goal_and_subgoals_are_one_question_then_they_are_given_out_and_inspecte
         objects, goal, assignment, inspection = prompts(server)
     assert plan.by_agent() == {"alice": ONION, "bob": DISH} and blame.phase == "decomposition"
     # Manual, elements, situation, worked example, then the task: goal first, subgoals second.
-    assert in_order(
-        goal, "The game:", "Things that matter: onion, pot", "The game now:", "An example.", "First,", "Second,"
-    )
+    parts = "The game:", "Things that matter: onion, pot", "The game now:", "An example.", "First,", "Second,"
+    assert in_order(goal, *parts)
     example = goal.partition("An example.")[2]
     assert in_order(example, "Thoughts:", "Goal: make a soup", "Subgoals: 1. fetch an onion")
     assert in_order(assignment, "gives out subgoals", "An example.", "The current subgoals:\n1. ", "one to one")
@@ -84,26 +83,19 @@ def test_the_strategy_game_asks_one_question_with_how_a_unit_comes_about():
 
 
 def test_stages_of_the_preparation_take_the_name_too(game):
-    prepared = preparation_of(game)
     state = game.plain(game.state())
     code = "```python\ndef reward(state):\n    return 0\n```"
-    words = (
-        '```python\ndef translate(state):\n    return ["Alice holds " + state["cooks"]["alice"]["holds"] + "."]\n```'
-    )
+    words = '```python\ndef translate(state):\n    return ["Alice holds nothing."]\n```'
     with ChatServer(code) as server:
         for name in ("ours", "paper"):
             write_reward(client(server), ONION, state, agent="alice", manual="rules", prompts=name)
         ours, paper = prompts(server)
-    assert in_order(
-        paper, "Your role now", "The manual:", ONION, "like this example:", "return 1", "return 0", "No other"
-    )
+    assert in_order(paper, "Your role now", "The manual:", ONION, "example:", "return 1", "return 0", "No other")
     assert ours != paper and "Your role now" not in ours
     with ChatServer(words) as server:
         how = {"manual": "rules", "prompts": "paper"}
-        write_translator(client(server), game, [game.state()], prepared.code(), **how)
-        assert in_order(
-            prompts(server)[0], "translator", "The manual", "of the code", "A structured state:", "well-formed"
-        )
+        write_translator(client(server), game, [game.state()], preparation_of(game).code(), **how)
+        assert in_order(prompts(server)[0], "translator", "The manual", "of the code", "A structured state:")
     with ChatServer("{}") as server, pytest.raises(Exception, match="usable"):
         propose_states(client(server), game, 2, manual="rules", prompts="paper")
     assert in_order(prompts(server)[0], "make up states", "The manual", "Two conditions", "1. ", "2. ")

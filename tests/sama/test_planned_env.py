@@ -6,21 +6,26 @@ import threading
 
 import pytest
 from chat_server import ChatServer
-from kitchens import kitchen_env
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from kitchens import kitchen, kitchen_env
 from planner_model import planner
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS
+from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planning_game import PlanningGame
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
-def chat(server: ChatServer, **settings) -> dict:
-    asked = server.settings(max_tokens=2000, max_retries=0)
-    return {"name": "chat", "chat": {**asked, **settings}, "objects": False}
+def chat(server: ChatServer, **more) -> dict:
+    return {"name": "chat", "chat": server.settings(max_tokens=2000, max_retries=0, **more), "objects": False}
 
 
 def follow(env, observations):
@@ -146,11 +151,60 @@ def test_without_a_usable_answer_agents_keep_their_subgoals():
 
 
 def test_games_that_do_not_fit_are_told():
-    with pytest.raises(UserError, match="gives subgoals itself"):
-        PlannedSubgoals(subgoal_env(observe=["entities"]))
-    with pytest.raises(UserError, match="no `subgoal`"):
-        PlannedSubgoals(parallel_env(observe=["vector"]))
-    with pytest.raises(UserError, match="`replan`"):
-        PlannedSubgoals(kitchen_env(), replan="never")
-    with pytest.raises(UserError, match="`patience`"):
-        PlannedSubgoals(kitchen_env(), patience=0)
+    for env, how, match in (
+        (subgoal_env(observe=["entities"]), {}, "gives subgoals itself"),
+        (parallel_env(observe=["vector"]), {}, "no `subgoal`"),
+        (kitchen_env(), {"replan": "never"}, "`replan`"),
+        (kitchen_env(), {"patience": 0}, "`patience`"),
+    ):
+        with pytest.raises(UserError, match=match):
+            PlannedSubgoals(env, **how)
+
+
+# ---- cooks who do as they are told: they get there, do it once, and then stay -------------------------------------
+
+
+def step(game, told):
+    env, player = game.env, game.player()
+    asked = {
+        agent: {"subgoal": told.get(agent, "")} for agent in env.agents if env.level.needs_action(env.players[agent])
+    }
+    env.step(player.act(player.begin(0), asked))
+    return game.passed()
+
+
+@pytest.mark.parametrize("level", ["goal_cell", "primitive", "goal"])
+@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 100_000), st.data())
+def test_whoever_can_get_there_does_it_once_and_stays(level, layout, seed, data):
+    game = kitchen(layout, seed, action_level=level)
+    env, agent = game.env, data.draw(st.sampled_from(COOKS))
+    subgoal = data.draw(st.sampled_from(game.possible(game.state(), agent)))
+    cook, other = env.kitchen.cook(COOKS.index(agent)), env.kitchen.cook(1 - COOKS.index(agent))
+    meant = game.meant(subgoal)
+    way = routes_of(env.kitchen.layout).path((cook.cell, cook.facing), meant.cell, frozenset({other.cell}))
+    assume(way is not None and not game.waits(game.state(), agent, subgoal))
+    assume(level != "goal" or meant.verb != "go")
+    done = steps = 0
+    while steps < 52:
+        passed = step(game, {agent: subgoal})
+        done += sum(game.done(a, b, agent, subgoal) for a, b in zip(passed, passed[1:], strict=False))
+        steps += len(passed) - 1
+    assert done == 1
+    assert env.kitchen.cook(1 - COOKS.index(agent)).cell == other.cell  # who is told nothing stays
+
+
+@pytest.mark.parametrize("level", ["goal_cell", "primitive", "goal"])
+def test_what_cannot_be_done_now_is_waited_for(level):
+    game = kitchen(action_level=level)
+    before = [game.env.kitchen.cook(i) for i in range(2)]
+    for _ in range(6):
+        step(game, {"alice": "deliver the soup at the serving counter", "bob": "put the onion into the pot"})
+    assert [game.env.kitchen.cook(i) for i in range(2)] == before
+
+
+def test_a_game_without_a_player_says_so():
+    class Bare(PlanningGame):
+        state = passed = manual = situation = situation_of = plain = library = parse = refusal = done = None
+
+    with pytest.raises(UserError, match="Bare has no player who follows subgoals"):
+        Bare(None).player()

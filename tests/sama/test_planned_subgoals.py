@@ -7,9 +7,7 @@ import threading
 import time
 
 import pytest
-from chat_server import ChatServer
 from kitchens import small_emma
-from planner_model import planner as answer
 from toys import language_model
 
 from rllib_llm_comm import EMMAConfig, MAPPOConfig, SelfPlayPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
@@ -132,115 +130,59 @@ def test_agents_that_read_numbers_find_their_subgoal_behind_their_vector():
     assert evaluate(policy, episodes=1).metrics["plans"] >= 1
 
 
-class Door:
-    """Holds back who comes first until it is opened, for a minute at most: who is held up by it notices."""
-
-    def __init__(self):
-        self._open, self._comers = threading.Event(), itertools.count()
-
-    def pass_through(self):
-        if next(self._comers) == 0:
-            self._open.wait(60)
-
-    def open(self):
-        self._open.set()
-
-
-def runner_of_three_games(planner):
-    config = MAPPOConfig().environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 30_000})
-    return (
-        config.planning(planner=planner, patience=8)
-        .policy_network(hiddens=[8])
-        .env_runners(num_envs_per_env_runner=3)
-        .build_algo()
-    )
-
-
-def step(runner, games, number):
-    """Takes so many steps in each game; what RLlib counts are the agents' steps."""
-    runner.sample(num_timesteps=number * sum(len(game.agents or game.possible_agents) for game in games))
-
-
-def step_until(runner, games, ready):
-    """Lets a runner step until something holds."""
-    until = time.monotonic() + 45
-    while not ready():
-        assert time.monotonic() < until
-        step(runner, games, 1)
-
-
-def steps_of_each(runner, games, number):
-    """By how many steps each game goes on while the runner takes so many in each."""
-    before = [game.unwrapped.kitchen.time for game in games]
-    step(runner, games, number)
-    return [game.unwrapped.kitchen.time - was for game, was in zip(games, before, strict=True)]
-
-
 def test_the_other_games_of_a_runner_go_on_while_one_waits_for_its_plan(monkeypatch):
     monkeypatch.setattr(PLANNERS, "_entries", dict(PLANNERS._entries))
-    door = Door()
+    door, comers = threading.Event(), itertools.count()
 
     class Late(ScriptedPlanner):
+        """Holds back who comes first until the door is opened, for a minute at most: who is held up notices."""
+
         slow = True
 
         def plan(self, request):
-            door.pass_through()
+            if next(comers) == 0:
+                door.wait(60)
             return super().plan(request)
 
     register_planner("late", Late)
-    algo = runner_of_three_games("late")
-    try:
+    config = MAPPOConfig().environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 30_000})
+    config.planning(planner="late", patience=8).policy_network(hiddens=[8]).env_runners(num_envs_per_env_runner=3)
+    with running(config) as algo:
         runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]
-        step_until(runner, games, lambda: sum(game.plan is not None for game in games) == 2)
+
+        def step(number):
+            """Takes so many steps in each game; what RLlib counts are the agents' steps."""
+            runner.sample(num_timesteps=number * sum(len(game.agents or game.possible_agents) for game in games))
+
+        def step_until(ready):
+            until = time.monotonic() + 45
+            while not ready():
+                assert time.monotonic() < until
+                step(1)
+
+        step_until(lambda: sum(game.plan is not None for game in games) == 2)
         (waits,) = (game for game in games if game.plan is None)
         others = [game for game in games if game is not waits]
-        plans = [len(game.attempts) for game in others]
-        assert steps_of_each(runner, games, 10) == [10, 10, 10]
+        plans, times = [len(game.attempts) for game in others], [game.unwrapped.kitchen.time for game in games]
+        step(10)
+        assert [game.unwrapped.kitchen.time - was for game, was in zip(games, times, strict=True)] == [10, 10, 10]
         # Those that have plans are also planned anew when a subgoal has ended, as `patience` is 8.
-        step_until(runner, games, lambda: all(len(g.attempts) > was for g, was in zip(others, plans, strict=True)))
+        step_until(lambda: all(len(game.attempts) > was for game, was in zip(others, plans, strict=True)))
         assert waits.plan is None and set(waits.tracker.told.values()) == {""}
-        door.open()
-        step_until(runner, games, lambda: waits.plan is not None)
-    finally:
-        door.open()
-        algo.stop()
-
-
-@pytest.mark.usefixtures("chat_client_at_home")
-def test_all_games_of_a_runner_go_on_while_a_server_thinks():
-    door = Door()
-
-    def late(prompt):
-        door.pass_through()
-        return answer(prompt)
-
-    with ChatServer(late) as server:
-        chat = server.settings(max_tokens=2000)
-        algo = runner_of_three_games({"name": "chat", "chat": chat, "objects": False})
-        try:
-            runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]
-            step_until(runner, games, lambda: server.requests)
-            assert steps_of_each(runner, games, 10) == [10, 10, 10]
-            # They share one client, whose calls take turns: nobody has a plan before the first answer.
-            assert len(server.requests) == 1 and [game.plan for game in games] == [None] * 3
-            door.open()
-            step_until(runner, games, lambda: all(game.plan is not None for game in games))
-        finally:
-            door.open()
-            algo.stop()
+        door.set()
+        step_until(lambda: waits.plan is not None)
 
 
 @pytest.mark.parametrize(
     ("config", "settings", "words"),
     [
-        (EMMAConfig, {"planner": "nobody"}, "`planner` is 'nobody'"),
-        (VercoConfig, {"planner": "scripted", "patience": 0}, "`patience` is 0"),
-        (VercoConfig, {"planner": {"name": "chat"}}, "`chat` is not set"),
-        (EMMAConfig, {"subgoal_rewards": {"name": "judge", "chat": "gpt-4o"}}, "subgoal_rewards.chat` is 'gpt-4o'"),
-        (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": "no/where.json"}}, "no/where.json.*cannot be read"),
+        (EMMAConfig, {"planner": "nobody"}, "`planner`"), (VercoConfig, {"planner": {"name": "chat"}}, "`chat`"),
+        (VercoConfig, {"planner": "scripted", "patience": 0}, "`patience`"),
+        (EMMAConfig, {"subgoal_rewards": {"name": "judge", "chat": "gpt-4o"}}, "subgoal_rewards.chat`"),
+        (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": "no/where.json"}}, "no/where.json"),
         (SelfPlayPPOConfig, {"planner": "scripted"}, "mean nothing to SelfPlayPPO"),
     ],
-)
+)  # fmt: skip
 def test_bad_settings_are_told_at_once(config, settings, words):
     with pytest.raises(UserError, match=words) as told:
         config().planning(**settings).validate()
@@ -268,7 +210,7 @@ def evaluated(duration, runners=0, **more):
     )
 
 
-@pytest.mark.parametrize(("duration", "runners", "at_once"), [(1, 0, 1), (10, 0, 10), (10, 3, 4), (100, 0, 32)])
+@pytest.mark.parametrize(("duration", "runners", "at_once"), [(1, 0, 1), (10, 3, 4), (100, 0, 32)])
 def test_an_evaluation_begins_no_more_games_than_it_counts(duration, runners, at_once):
     config = evaluated(duration, runners).get_evaluation_config_object()
     config.validate()

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from kitchens import small_emma
 from toys import language_model
 
 from rllib_llm_comm import SymbolicPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
@@ -42,19 +41,21 @@ from tests.experiments import staged
 from tests.running import running
 from tools.rules_chat import RulesChat
 
-KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"
+KITCHEN, SALAD, LAKE, WAR = (
+    f"rllib_llm_comm/{name}_planner-v0" for name in ("overcooked_ai", "overcooked_text", "frozen_lake", "minirts")
+)
+SALAD_GAME, EMMA = "rllib_llm_comm/overcooked_text-v0", "trained:zoo:emma_cramped_room"
 TOLD = {
     "map_name": "B", "recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"],
     "max_game_steps": 60,
 }  # fmt: skip
-SHORT = {KITCHEN: {"horizon": 40}, SALAD: TOLD, "rllib_llm_comm/frozen_lake_planner-v0": {"horizon": 20},
-         "rllib_llm_comm/minirts_planner-v0": {"max_tick": 200}}  # fmt: skip
+SHORT = {KITCHEN: {"horizon": 40}, SALAD: TOLD, LAKE: {"horizon": 20}, WAR: {"max_tick": 100}}
 
 
 @pytest.mark.parametrize("seats", ["central", "apart"])
 @pytest.mark.parametrize("env_id", SEATS)
 def test_they_keep_the_contract_of_environments(env_id, seats):
-    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats}, steps=80)
+    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats}, steps=40)
     assert [result for result in results if not result.ok] == []
 
 
@@ -157,32 +158,25 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
 
 
 @pytest.mark.parametrize(
-    ("settings", "setting"),
+    ("env_id", "settings", "setting"),
     [
-        ({"seats": "both"}, "seats"),
-        ({"executor": "nobody"}, "executor.*CHECKPOINT"),
-        ({"executor": "trained:"}, "executor.*CHECKPOINT"),
-        ({"executor": "trained:zoo:told_salad"}, "executor"),
-        ({"game": {"layuot": "cramped_room"}}, "layuot"),
-        ({"layout": "cramped_room"}, "layout"),
-        ({"view": "truth"}, "view"),
-        ({"base_model": "somebody/model"}, "base_model"),
-        ({"greedy": True}, "greedy"),
+        (KITCHEN, {"seats": "both"}, "seats"), (KITCHEN, {"executor": "nobody"}, "executor.*CHECKPOINT"),
+        (KITCHEN, {"executor": "trained:"}, "executor.*CHECKPOINT"),
+        (KITCHEN, {"executor": "trained:zoo:told_salad"}, "executor"),
+        (KITCHEN, {"executor": EMMA, "game": {"layout": "forced_coordination"}}, "`executor`.*5 x 5"),
+        (KITCHEN, {"game": {"layuot": "cramped_room"}}, "layuot"), (KITCHEN, {"layout": "cramped_room"}, "layout"),
+        (KITCHEN, {"view": "truth"}, "view"), (KITCHEN, {"base_model": "somebody/model"}, "base_model"),
+        (KITCHEN, {"greedy": True}, "greedy"), (WAR, {"game": {"told_to": ["alice"]}}, "told_to"),
     ],
-)
-def test_bad_settings(settings, setting):
+)  # fmt: skip
+def test_bad_settings(env_id, settings, setting):
     with pytest.raises(UserError, match=setting):
-        make_env(KITCHEN, **settings)
-
-
-def test_facts_that_no_seat_would_read_are_refused():
-    with pytest.raises(UserError, match="told_to"):
-        make_env("rllib_llm_comm/minirts_planner-v0", game={"told_to": ["alice"]})
+        make_env(env_id, **settings)
 
 
 @pytest.mark.parametrize("view", ["fog", "truth"])
 def test_the_enemy_in_the_fog_is_told_to_seats_that_see_the_truth(view):
-    env = make_env("rllib_llm_comm/minirts_planner-v0", view=view)
+    env = make_env(WAR, view=view)
     observations, _ = env.reset(seed=0)
     assert "You know of no enemy." in observations["alice"]["text"]
     assert ("In truth the enemy has" in observations["alice"]["text"]) is (view == "truth")
@@ -203,11 +197,8 @@ def test_rules_are_demonstrated(tmp_path):
     assert report.labels >= 40
 
 
-def test_a_checkpoint_of_emma_carries_subgoals_out(small_ray, tmp_path):
-    with running(small_emma(layout="cramped_room", horizon=30)) as algo:
-        algo.train()
-        path = algo.save_to_path(str(tmp_path / "emma"))
-    env = make_env(KITCHEN, executor=f"trained:{path}", game={"horizon": 25})
+def test_a_checkpoint_of_emma_carries_subgoals_out():
+    env = make_env(KITCHEN, executor=EMMA, game={"horizon": 25})
     played = [play(env, by_rules, seed=4) for _ in range(2)]
     assert played[0][0] == played[1][0]
     assert [step[2] for step in played[0][1]] == [step[2] for step in played[1][1]], "the seed fixes the executor, too"
@@ -226,16 +217,11 @@ def test_walkers_that_read_numbers_carry_subgoals_out_for_seats_and_for_planners
     ) as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "walkers"))
-    _, steps = play(make_env("rllib_llm_comm/frozen_lake_planner-v0", executor=f"trained:{path}"), by_rules)
+    _, steps = play(make_env(LAKE, executor=f"trained:{path}"), by_rules)
     assert steps[-1][4]["alice"]["episode_metrics"]["subgoals_given"] >= 2
     for replan in ("any", "all"):
         setup = PlanningSetup("scripted", replan=replan)
         assert PlannedGames(PolicyExecutor(load_policy(path), "walkers"), {}, setup).play(0)["metrics"]["plans"] >= 1
-
-
-def test_a_checkpoint_that_cannot_play_the_game_is_refused_before_anything_is_trained():
-    with pytest.raises(UserError, match=r"`executor`.*5 x 5"):
-        make_env(KITCHEN, executor="trained:zoo:emma_cramped_room", game={"layout": "forced_coordination"})
 
 
 def test_nobody_plans_for_planners():
@@ -243,21 +229,27 @@ def test_nobody_plans_for_planners():
         PlannedSubgoals(make_env(KITCHEN), "scripted")
 
 
+def planners_of_salads(kind, rows, env_config, **training):
+    return (
+        kind()
+        .environment(SALAD, env_config=env_config)
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64, score_normalization="token"))
+        .communication(messages="none")
+        .env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes")
+        .training(train_batch_size_per_learner=rows, minibatch_size=32, num_epochs=1, **training)
+        .debugging(seed=0)
+    )
+
+
 @pytest.fixture(scope="module", params=["central", "apart"])
 def trained(request, small_ray, tmp_path_factory):
     """Planners after one iteration, who draw nearly uniformly."""
-    with running(
-        VercoConfig()
-        .environment(SALAD, env_config={"game": TOLD, "seats": request.param})
-        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64, score_normalization="token"))
-        .communication(messages="none")
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
-        .debugging(seed=0)
-    ) as algo:
-        result = algo.train()
-        assert result["env_runners"]["subgoals_given"] > 0
+    with running(planners_of_salads(VercoConfig, 64, {"game": TOLD, "seats": request.param})) as algo:
+        assert algo.train()["env_runners"]["subgoals_given"] > 0
         return request.param, algo.save_to_path(str(tmp_path_factory.mktemp("planner") / "checkpoint"))
+
+
+one_kind_of_seats = pytest.mark.parametrize("trained", ["central"], indirect=True)
 
 
 GROUPS = {"group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
@@ -273,15 +265,7 @@ GROUPS = {"group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
 )
 def test_other_algorithms_train_seats_too(small_ray, config, training):
     short = {"game": {**TOLD, "max_game_steps": 20}, "seats": "central"}
-    with running(
-        config()
-        .environment(SALAD, env_config=short)
-        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64, score_normalization="token"))
-        .communication(messages="none")
-        .env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes")
-        .training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1, **training)
-        .debugging(seed=0)
-    ) as algo:
+    with running(planners_of_salads(config, 32, short, **training)) as algo:
         before = algo.get_weights()
         result = algo.train()
         assert result["env_runners"]["subgoals_given"] > 0
@@ -295,7 +279,7 @@ def test_other_algorithms_train_seats_too(small_ray, config, training):
 def test_a_trained_planner_plans_as_its_seats_choose(trained):
     seats, path = trained
     planner = make_planner({"name": "trained", "policy": path, "greedy": True})
-    planned = PlannedSubgoals(make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"]), planner)
+    planned = PlannedSubgoals(make_env(SALAD_GAME, **TOLD, observe=["text"]), planner)
     planned.reset(seed=5)
     env = make_env(SALAD, game=TOLD, seats=seats)
     observations, infos = env.reset(seed=5)
@@ -337,10 +321,11 @@ def read_page(page):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text).group(1))
 
 
+@one_kind_of_seats
 def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
     _, path = trained
     planner = f"trained:{path}"
-    other = PlannedSubgoals(make_env("rllib_llm_comm/overcooked_text-v0", map_name="A", observe=["text"]), planner)
+    other = PlannedSubgoals(make_env(SALAD_GAME, map_name="A", observe=["text"]), planner)
     other.reset(seed=0)
     assert other.plan is not None and isinstance(other.tracker, SubgoalTracker)
     lake = make_env("rllib_llm_comm/frozen_lake-v0", observe=["text"])
@@ -356,11 +341,16 @@ def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
     assert stays_inside("trained:zoo:told_salad") and not stays_inside({"name": "trained", "policy": 3})
     assert planner_stands_in(planner) == ""
     assert stand_ins({"planner": planner}) == stand_ins(load_policy(path).manifest)
+    several = {"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}
+    for settings, named in ((several, ["planner cassette", "planner scripted"]), ({}, ["planner scripted"])):
+        found = stand_ins(STAGE_KINDS["play_planners"].loads(settings))
+        assert [one.partition(":")[0] for one in found] == named
 
 
+@one_kind_of_seats
 def test_what_failed_from_here_is_not_chosen_again(trained):
     planner = make_planner({"name": "trained", "policy": trained[1], "greedy": True})
-    env = make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"])
+    env = make_env(SALAD_GAME, **TOLD, observe=["text"])
     env.reset(seed=5)
     game = planning_game(env)
     request = PlanRequest(game, game.state())
@@ -382,13 +372,14 @@ def made(plan, **subgoals):
     return plan.model_copy(update={"subgoals": given})
 
 
+@one_kind_of_seats
 def test_trust_and_another_base_model_reach_the_checkpoint_of_a_planner_and_of_an_executor(trained, tmp_path):
     copy = shutil.copytree(trained[1], tmp_path / "copy")
     record = json.loads((copy / "policy" / "policy.json").read_text())
     here, record["model_config"]["base_model"] = record["model_config"]["base_model"], "somebody/model"
     (copy / "policy" / "policy.json").write_text(json.dumps(record))
     planner = {"name": "trained", "policy": str(copy)}
-    env = make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"])
+    env = make_env(SALAD_GAME, **TOLD, observe=["text"])
     other = shutil.copytree(copy, tmp_path / "other")
     (other / "policy" / "policy.json").write_text(
         json.dumps({**record, "env_config": {**record["env_config"], "seats": "both"}})
@@ -420,7 +411,7 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
     seats = {"game": {"layout": "cramped_room"}, "executor": "trained:${emma}"}
     rows = {"run": "collect_demonstrations", "env": KITCHEN, "config": {"env_config": seats}}
     officer = {"game": {"executor": "trained:${emma}", "max_tick": 200}}  # the officers of the game itself
-    nested = {"run": "collect_labels", "env": "rllib_llm_comm/minirts_planner-v0", "config": {"env_config": officer}}
+    nested = {"run": "collect_labels", "env": WAR, "config": {"env_config": officer}}
 
     def check(**stages):
         staged.check(stages, tmp_path)
@@ -452,7 +443,7 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
     assert ["planner_sha256" in cell["made_with"] for cell in cells.values()] == [False, False, True]
     assert cells["scripted"]["summary"]["mean"] > cells["random"]["summary"]["mean"]
     with pytest.raises(UserError, match="overcooked_text-v0"):
-        games_of(tmp_path, *planners, **{**salads, "env": "rllib_llm_comm/overcooked_text-v0"})
+        games_of(tmp_path, *planners, **{**salads, "env": SALAD_GAME})
     with pytest.raises(UserError, match="overcooked_text-v0"):
         games_of(tmp_path, f"trained:{path}")
 
@@ -480,15 +471,11 @@ def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
 
 @pytest.mark.usefixtures("chat_client_at_home")
 def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told(tmp_path):
-    rules = RulesChat()
-    with ChatServer(rules.complete) as server:
+    with ChatServer(RulesChat().complete) as server:
         chat = server.settings(max_retries=0)
         asking = {"name": "chat", "chat": chat, "objects": False}
-        several = [
-            asking,
-            {"name": "disturbed", "share": 0.0, "planner": {**asking, "chat": {**chat, "model": "other"}}},
-        ]
-        stage = games_of(tmp_path, "scripted", *several)
+        other = {"name": "disturbed", "share": 0.0, "planner": {**asking, "chat": {**chat, "model": "other"}}}
+        stage = games_of(tmp_path, "scripted", asking, other)
         told = STAGE_KINDS["play_planners"].run(stage).summary
         asked = len(server.requests)
         assert asked > 0 == told["kept_answers"] and told["requests"] == asked
@@ -499,23 +486,12 @@ def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told
     assert "requests" not in STAGE_KINDS["play_planners"].run(games_of(tmp_path / "rules", "scripted")).summary
 
 
-def test_all_planners_of_a_stage_are_named_if_they_stand_in():
-    loads = STAGE_KINDS["play_planners"].loads
-    found = stand_ins(loads({"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}))
-    assert [one.partition(":")[0] for one in found] == ["planner cassette", "planner scripted"]
-    assert [one.partition(":")[0] for one in stand_ins(loads({}))] == ["planner scripted"]
-
-
-@pytest.mark.parametrize(
-    ("name", "scenario", "system"),
-    [("study_planner", "cramped_room_apart", "cloned_ppo_talk"), ("study_planner_told", "B_apart", "ppo_talk")],
-)
-def test_a_part_of_the_study_has_rules_and_random_draws_beside_it(name, scenario, system, tmp_path):
-    study = read_study(examples()[name])
-    part = part_of(study, expand(study, name), [scenario], [system])
-    stages = {stage.removeprefix(f"{scenario}.") for stage in part.experiments}
-    assert {"references", system, f"{system}.sampled", f"{system}.messages_none"} <= stages
-    assert ("clone" in stages) == (system == "cloned_ppo_talk") and "cloned_ppo" not in stages
+def test_a_part_of_the_study_has_rules_and_random_draws_beside_it(tmp_path):
+    study = read_study(examples()["study_planner"])
+    part = part_of(study, expand(study, "study_planner"), ["cramped_room_apart"], ["cloned_ppo_talk"])
+    stages = {stage.removeprefix("cramped_room_apart.") for stage in part.experiments}
+    assert {"references", "clone", *(f"cloned_ppo_talk{how}" for how in ("", ".sampled", ".messages_none"))} <= stages
+    assert "cloned_ppo" not in stages
     assert check_stages(make_stages(part.experiments, lambda stage, _: tmp_path / stage), {}) >= 1
 
 

@@ -37,13 +37,20 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 # ---- without language models -------------------------------------------------------------------------------
 
 
-@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from(["scripted", "plan4mc"]))
-def test_plans_by_rules_are_possible(layout, seed, name):
+@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]))
+def test_what_rules_plan_and_what_is_drawn_is_possible(layout, seed, share):
     game = kitchen(layout, seed)
-    plan = make_planner(name).plan(PlanRequest(game, game.state()))
-    assert list(plan.by_agent()) == ["alice", "bob"] and plan.planner == name and plan.goal
-    for agent, subgoal in plan.by_agent().items():
-        assert not game.refusal(game.state(), agent, subgoal)
+    state = game.state()
+    by_rules = [make_planner(name) for name in ("scripted", "plan4mc")]
+    for made in (*by_rules, RandomPlanner(seed), DisturbedPlanner(ScriptedPlanner(), share, seed)):
+        plan = made.plan(PlanRequest(game, state))
+        assert list(plan.by_agent()) == ["alice", "bob"] and plan.goal
+        assert made not in by_rules or plan.planner == made.name
+        for agent, subgoal in plan.by_agent().items():
+            assert not game.refusal(state, agent, subgoal)
+    for agent in game.agents:
+        one_by_one = [subgoal for subgoal in game.library(agent) if not game.refusal(state, agent, subgoal)]
+        assert game.possible(state, agent) == one_by_one
 
 
 def test_the_search_goes_backwards_and_takes_the_cheaper_way():
@@ -67,9 +74,8 @@ def test_what_failed_from_here_is_not_planned_again():
     failed = (FailedAttempt(first, "assignment", "no", ("bob",)),)
     second = scripted.plan(PlanRequest(game, game.state(), failed=failed))
     assert second.by_agent() != first.by_agent() and second.of("alice") == first.of("alice") and second.refused
-    third = scripted.plan(
-        PlanRequest(game, game.state(), failed=(*failed, FailedAttempt(second, "goal", "", ("bob",))))
-    )
+    failed += (FailedAttempt(second, "goal", "", ("bob",)),)
+    third = scripted.plan(PlanRequest(game, game.state(), failed=failed))
     assert third.by_agent() not in (first.by_agent(), second.by_agent())
 
 
@@ -80,35 +86,21 @@ CHAT, SAMA = {"name": "chat", **MODEL}, {"name": "sama", **MODEL}
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ("nobody", "`planner`"),
-        (["scripted"], "`planner`"),
-        ({"name": "disturbed", "planner": 5}, "`planner`"),
-        ({"name": "disturbed", "share": 1.5}, "`share`"),
-        ({"name": "scripted", "examples": 1}, "`examples` is no setting of the planner 'scripted'"),
-        ({"name": "random", "seed": -1}, "`seed`"),
-        ({"name": "guessing", "seed": -1}, "`seed`"),
-        ({"name": "cassette"}, "`cassette` is not set"),
-        ({"name": "cassette", "cassette": 5}, "`cassette`"),
-        ({"name": "chat"}, "`chat` is not set"),
-        ({"name": "chat", "chat": "gpt-4o"}, "`chat`"),
-        ({"name": "chat", "chat": {"cassette": 5}}, "`cassette`"),
-        ({**CHAT, "exampels": 1}, "Did you mean 'examples'"),
-        ({**CHAT, "examples": 2}, "`examples`"),
-        ({**CHAT, "irrelevant_examples": 2}, "`irrelevant_examples`"),
-        ({**CHAT, "nearest": "luck"}, "`nearest`"),
-        ({**CHAT, "fallback": "luck"}, "`fallback`"),
-        ({**CHAT, "ahead": 9}, "`ahead`"),
-        ({**CHAT, "manual": "none.md"}, "'none.md', which cannot be read"),
-        ({**CHAT, "prompts": "paper"}, "`prompts`"),
-        ({"name": "deps", **MODEL, "ahead": 4}, "`ahead`"),
-        ({**SAMA, "menu": "all"}, "`menu`"),
-        ({**SAMA, "fallback": "rules"}, "`fallback`"),
-        ({**SAMA, "memory": "none"}, "`memory`"),
-        ({**SAMA, "view": "sky"}, "`view`"),
-        ({**SAMA, "prompts": "theirs"}, "`prompts`"),
-        ({**SAMA, "translation": "/nowhere.json"}, "make one with a stage `run: translate`"),
+        ("nobody", "`planner`"), (["scripted"], "`planner`"), ({"name": "disturbed", "planner": 5}, "`planner`"),
+        ({"name": "disturbed", "share": 1.5}, "`share`"), ({"name": "scripted", "examples": 1}, "`examples`"),
+        ({"name": "random", "seed": -1}, "`seed`"), ({"name": "guessing", "seed": -1}, "`seed`"),
+        ({"name": "cassette"}, "`cassette` is not set"), ({"name": "cassette", "cassette": 5}, "`cassette`"),
+        ({"name": "chat"}, "`chat` is not set"), ({"name": "chat", "chat": "gpt-4o"}, "`chat`"),
+        ({"name": "chat", "chat": {"cassette": 5}}, "`cassette`"), ({**CHAT, "exampels": 1}, "Did you mean 'examples'"),
+        ({**CHAT, "examples": 2}, "`examples`"), ({**CHAT, "irrelevant_examples": 2}, "`irrelevant_examples`"),
+        ({**CHAT, "nearest": "luck"}, "`nearest`"), ({**CHAT, "fallback": "luck"}, "`fallback`"),
+        ({**CHAT, "ahead": 9}, "`ahead`"), ({**CHAT, "manual": "none.md"}, "'none.md'"),
+        ({**CHAT, "prompts": "paper"}, "`prompts`"), ({"name": "deps", **MODEL, "ahead": 4}, "`ahead`"),
+        ({**SAMA, "menu": "all"}, "`menu`"), ({**SAMA, "fallback": "rules"}, "`fallback`"),
+        ({**SAMA, "memory": "none"}, "`memory`"), ({**SAMA, "view": "sky"}, "`view`"),
+        ({**SAMA, "prompts": "theirs"}, "`prompts`"), ({**SAMA, "translation": "/nowhere.json"}, "run: translate"),
     ],
-)
+)  # fmt: skip
 def test_wrong_settings_are_told(settings, match):
     with pytest.raises(UserError, match=match):
         make_planner(settings)
@@ -124,11 +116,9 @@ def test_kitchens_that_cannot_be_planned_are_told():
 # ---- with a chat model -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("examples", [0, 1, 3])
-def test_a_chat_model_is_asked_for_goal_subgoals_and_who(examples):
-    game = kitchen()
+def test_a_chat_model_is_asked_for_goal_subgoals_and_who(game):
     with ChatServer(planner) as server:
-        asked = ChatPlanner(client(server), ChatPlanSettings(examples=examples))
+        asked = ChatPlanner(client(server), ChatPlanSettings(examples=1))
         plan = asked.plan(PlanRequest(game, game.state(), outcomes=(Outcome("bob", "go to floor 1,1", LOST),)))
         asked.plan(PlanRequest(game, game.state()))
         objects, goal, decomposition, assignment, *again = prompts(server)
@@ -136,16 +126,15 @@ def test_a_chat_model_is_asked_for_goal_subgoals_and_who(examples):
     assert game.parse(plan.of("alice")) == plan.of("alice")
     assert game.manual() in objects and len(again) == 3  # the objects are asked for once
     for prompt in (goal, decomposition, assignment):
-        assert prompt.count("An example.") == examples and "onion, pot, dish" in prompt
+        assert prompt.count("An example.") == 1 and "onion, pot, dish" in prompt
         assert "could not do this any more" in prompt and game.manual() in prompt
     assert "made of the things that matter" in goal and "{" not in goal.split("Answer")[0]
     assert set(menu(decomposition)) == {s for agent in game.agents for s in game.possible(game.state(), agent)}
 
 
-def test_a_manual_from_a_file_is_read_in_place_of_the_games_own(tmp_path):
+def test_a_manual_from_a_file_is_read_in_place_of_the_games_own(game, tmp_path):
     path = tmp_path / "manual.md"
     path.write_text("<!--\nMade by somebody.\n-->\n\nSoups are {good}.\n")
-    game = kitchen()
     with ChatServer(planner) as server:
         ChatPlanner(client(server), ChatPlanSettings(manual=str(path))).plan(PlanRequest(game, game.state()))
         asked = prompts(server)
@@ -154,11 +143,11 @@ def test_a_manual_from_a_file_is_read_in_place_of_the_games_own(tmp_path):
         assert "somebody" not in prompt and game.manual() not in prompt
     assert game.manual().endswith(game.scenario()) and "Both cooks can reach the pot" in game.scenario()
     path.write_text("<!-- nothing -->")
-    with pytest.raises(UserError, match="has 0 characters"):
-        ChatPlanSettings(manual=str(path)) and ChatPlanner(None, ChatPlanSettings(manual=str(path)))
+    with pytest.raises(UserError, match="`manual`.* 0 "):
+        ChatPlanner(None, ChatPlanSettings(manual=str(path)))
 
 
-def test_names_that_stand_behind_a_subgoal_may_be_copied_too():
+def test_names_that_stand_behind_a_subgoal_may_be_copied_too(game):
     def copying(prompt: str) -> str:
         answer = planner(prompt)
         if "Split this goal" in prompt:
@@ -168,7 +157,6 @@ def test_names_that_stand_behind_a_subgoal_may_be_copied_too():
             return json.dumps(found)
         return answer
 
-    game = kitchen()
     with ChatServer(copying) as server:
         plan = ChatPlanner(client(server), ChatPlanSettings()).plan(PlanRequest(game, game.state()))
     assert not plan.refused and game.parse(plan.of("alice")) == plan.of("alice")
@@ -195,8 +183,7 @@ def wrong_first(wrong: str, repeat: bool):
         ("fetch a tomato from the fridge", "none of the subgoals"),
     ],
 )
-def test_what_is_impossible_is_asked_again_and_then_replaced(wrong, why):
-    game = kitchen()
+def test_what_is_impossible_is_asked_again_and_then_replaced(game, wrong, why):
     with ChatServer(wrong_first(wrong, repeat=False)) as server:
         plan = ChatPlanner(client(server)).plan(PlanRequest(game, game.state()))
         assert why in prompts(server)[3] and wrong not in plan.by_agent().values()
@@ -215,8 +202,7 @@ def test_the_nearest_subgoal_is_the_most_alike():
     assert nearest("get an onion out of the onion crate", options) == options[1]
 
 
-def test_the_nearest_subgoal_can_be_asked_for():
-    game = kitchen()
+def test_the_nearest_subgoal_can_be_asked_for(game):
 
     def model(prompt: str) -> str:
         return '{"number": 2}' if "can be done" in prompt else wrong_first("bake", repeat=True)(prompt)
@@ -240,8 +226,7 @@ def test_who_cannot_do_its_subgoal_gets_the_other_one():
     assert all(not game.refusal(game.state(), agent, subgoal) for agent, subgoal in plan.by_agent().items())
 
 
-def test_only_the_guilty_phase_and_those_after_it_are_asked_again():
-    game = kitchen()
+def test_only_the_guilty_phase_and_those_after_it_are_asked_again(game):
     with ChatServer(planner) as server:
         asked = ChatPlanner(client(server), ChatPlanSettings(objects=False))
         plan = asked.plan(PlanRequest(game, game.state()))
@@ -257,8 +242,7 @@ def test_only_the_guilty_phase_and_those_after_it_are_asked_again():
             asked.plan(PlanRequest(game, game.state(), failed=(FailedAttempt(plan, "goal", "", ()),)))
 
 
-def test_deps_plans_everything_and_anew_after_a_failure():
-    game = kitchen()
+def test_deps_plans_everything_and_anew_after_a_failure(game):
     with ChatServer(planner) as server:
         deps = DepsPlanner(client(server), ChatPlanSettings(objects=False))
         first = deps.plan(PlanRequest(game, game.state()))
@@ -275,9 +259,8 @@ def test_deps_plans_everything_and_anew_after_a_failure():
         assert deps.plan(PlanRequest(game, game.state())).goal == "get onions" and deps.replans == 0
 
 
-@pytest.mark.parametrize(("examples", "irrelevant"), [(0, 0), (1, 0), (0, 1), (3, 1), (1, 3)])
-def test_examples_of_something_else_come_after_those_of_the_game(examples, irrelevant):
-    game = kitchen()
+@pytest.mark.parametrize(("examples", "irrelevant"), [(0, 1), (3, 1), (1, 3)])
+def test_examples_of_something_else_come_after_those_of_the_game(game, examples, irrelevant):
     with ChatServer(planner) as server:
         how = ChatPlanSettings(examples=examples, irrelevant_examples=irrelevant, objects=False)
         ChatPlanner(client(server), how).plan(PlanRequest(game, game.state()))
@@ -303,27 +286,13 @@ def test_the_examples_of_something_else_know_nothing_of_kitchens():
 # ---- random planners: what they draw is possible, the same for the same seed, and stays until it has ende -------
 
 
-@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]))
-def test_what_is_drawn_is_possible(layout, seed, share):
-    game = kitchen(layout, seed)
-    state = game.state()
-    for made in (RandomPlanner(seed), DisturbedPlanner(ScriptedPlanner(), share, seed)):
-        plan = made.plan(PlanRequest(game, state))
-        assert list(plan.by_agent()) == list(game.agents) and plan.goal
-        for agent, subgoal in plan.by_agent().items():
-            assert not game.refusal(state, agent, subgoal)
-    for agent in game.agents:
-        one_by_one = [subgoal for subgoal in game.library(agent) if not game.refusal(state, agent, subgoal)]
-        assert game.possible(state, agent) == one_by_one
-
-
 def test_each_subgoal_is_as_likely():
     game = kitchen("forced_coordination")
     state, planner = game.state(), RandomPlanner()
-    drawn = [planner.plan(PlanRequest(game, state)).of("alice") for _ in range(2000)]
+    drawn = [planner.plan(PlanRequest(game, state)).of("alice") for _ in range(800)]
     possible = game.possible(state, "alice")
-    counts = np.array([drawn.count(subgoal) for subgoal in possible])
-    assert counts.sum() == 2000 and abs(counts - 2000 / len(possible)).max() < 5 * np.sqrt(2000 / len(possible))
+    counts, expected = np.array([drawn.count(subgoal) for subgoal in possible]), 800 / len(possible)
+    assert counts.sum() == 800 and abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 @given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 1000))
@@ -344,16 +313,14 @@ def test_a_larger_share_replaces_all_that_a_smaller_one_does(layout, seed):
     assert all(fewer <= more for fewer, more in zip(drawn, drawn[1:], strict=False))
 
 
-def test_the_share_is_that_of_the_subgoals():
-    game = kitchen()
+def test_the_share_is_that_of_the_subgoals(game):
     planner = DisturbedPlanner(ScriptedPlanner(), 0.3)
-    for _ in range(1000):
+    for _ in range(500):
         planner.plan(PlanRequest(game, game.state()))
-    assert 0.25 < planner.replaced / 2000 < 0.35
+    assert 0.25 < planner.replaced / 1000 < 0.35
 
 
-def test_the_same_seed_draws_the_same():
-    game = kitchen()
+def test_the_same_seed_draws_the_same(game):
     for made in (RandomPlanner(), DisturbedPlanner(RandomPlanner(), 0.5)):
         drawn = []
         for seed in (7, 8, 7):
@@ -363,8 +330,7 @@ def test_the_same_seed_draws_the_same():
         assert drawn[0] == drawn[2] != drawn[1]
 
 
-def test_what_is_drawn_stays_until_it_has_ended():
-    game = kitchen()
+def test_what_is_drawn_stays_until_it_has_ended(game):
     state = game.state()
     planner = DisturbedPlanner(ScriptedPlanner(), 1.0)
     first = planner.plan(PlanRequest(game, state)).by_agent()
@@ -426,22 +392,21 @@ def make(game="overcooked_ai", **settings):
     return make_env(f"rllib_llm_comm/{game}-v0", **settings)
 
 
-@pytest.mark.parametrize("game", ["overcooked_ai", "frozen_lake", "minirts"])
-def test_an_unknown_subgoal_is_told_in_one_sentence(game):
-    with pytest.raises(UserError, match=r"^Planner 'says' gave \w+ the subgoal 'sup' but must give one of this"):
-        PlannedSubgoals(make(game), Says("sup")).reset(seed=0)
-    env = make(game)
-    first = planning_game(env).library(env.possible_agents[0])[0]
-    PlannedSubgoals(env, Says(first)).reset(seed=0)  # one that the game has, possible now or not
+def test_a_subgoal_that_the_game_has_is_taken_possible_now_or_not():
+    env = make()
+    library = planning_game(env).library("alice")
+    PlannedSubgoals(env, Says(library[0])).reset(seed=0)
+    PlannedSubgoals(env, Says(library[-1])).reset(seed=0)
 
 
 @pytest.mark.parametrize(
     ("planner", "sentence"),
     [
-        (Says(""), "gave alice the subgoal '' but must"),
+        (Says("sup"), r"'says' gave \w+ the subgoal 'sup'"),
+        (Says(""), "'says' gave alice the subgoal ''"),
         (Says("fetch an onion form the left onion crat"), r"Did you mean '\w+ an onion from the left"),
-        (Says(agent="alic"), r"'says' gave a subgoal to 'alic' but the agents .* alice, bob; .*'alice'\?"),
-        (SaysNothing(), r"^Planner 'SaysNothing' returned a NoneType but must return a `Plan`"),
+        (Says(agent="alic"), r"'says' gave a subgoal to 'alic' .*'alice'\?"),
+        (SaysNothing(), "'SaysNothing' returned a NoneType"),
     ],
 )
 def test_the_sentence_names_what_is_allowed_and_what_may_have_been_meant(planner, sentence):
@@ -473,9 +438,9 @@ def test_a_planner_in_a_thread_is_told_on_too():
 
 
 @pytest.mark.parametrize(
-    "planner", [Says(), DisturbedPlanner(Says(), share=0.0), DisturbedPlanner(Says(agent="x"), 1.0)]
+    ("planner", "replan"),
+    [(Says(), "all"), (DisturbedPlanner(Says(), share=0.0), "any"), (DisturbedPlanner(Says(agent="x"), 1.0), "any")],
 )
-@pytest.mark.parametrize("replan", ["any", "all"])
 def test_whole_games_end_with_the_sentence(planner, replan):
     games = PlannedGames(ScriptedExecutor(), {"layout": "cramped_room"}, PlanningSetup(planner=planner, replan=replan))
     with pytest.raises(UserError, match="Planner 'says' gave"):

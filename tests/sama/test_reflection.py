@@ -132,7 +132,7 @@ def test_a_failure_is_put_back_and_planned_anew(recover):
     assert json.loads(json.dumps(played.to_json()))["rounds"][0][0]["kept"] is False
 
 
-@pytest.mark.parametrize("trials", [0, 1, 3])
+@pytest.mark.parametrize("trials", [0, 2])
 def test_there_are_so_many_trials_and_the_last_one_stands(trials):
     env = kitchen_env(horizon=30)
     player = Obedient(env, lambda agent, subgoal, asked: agent == "bob" and not subgoal.startswith("go"))
@@ -151,13 +151,17 @@ def test_there_are_so_many_trials_and_the_last_one_stands(trials):
     assert len(played.rounds[0]) == trials + 1 and played.rounds[0][-1].failed and played.rounds[0][-1].kept
 
 
-def test_a_chat_model_thinks_failures_over():
+def lazy_bobs_game(model, **settings):
+    """An episode in which a chat model plans and bob does nothing, and what the model was asked."""
     env = kitchen_env(horizon=25)
     player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
-    with ChatServer(planner) as server:
+    with ChatServer(model) as server:
         chat = ChatPlanner(client(server, max_tokens=2000), ChatPlanSettings(objects=False))
-        played = ReflectivePlay(env, player, chat, trials=1, patience=8).play()
-        asked = prompts(server)
+        return ReflectivePlay(env, player, chat, patience=8, **settings).play(), prompts(server)
+
+
+def test_a_chat_model_thinks_failures_over():
+    played, asked = lazy_bobs_game(planner, trials=1)
     reflection = played.rounds[0][0].reflection
     assert (reflection.phase, reflection.why) == ("decomposition", "bob was in the way")
     blamed = next(number for number, prompt in enumerate(asked) if "Which phase made the mistake" in prompt)
@@ -175,11 +179,7 @@ def test_a_failure_stands_where_the_model_has_no_other_plan(recover):
         answer = planner(prompt)
         return answer.replace('"decomposition"', '"goal"') if "Which phase made the mistake" in prompt else answer
 
-    env = kitchen_env(horizon=25)
-    player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
-    with ChatServer(blames_the_goal) as server:
-        chat = ChatPlanner(client(server, max_tokens=2000), ChatPlanSettings(objects=False))
-        played = ReflectivePlay(env, player, chat, trials=2, patience=8, recover=recover).play()
+    played, _ = lazy_bobs_game(blames_the_goal, trials=2, recover=recover)
     assert played.steps == 25 and played.reflections == 0 and len(played.rounds) >= 3
     for (attempt,) in played.rounds[:3]:
         assert attempt.failed and attempt.kept and attempt.reflection.phase == "goal"
@@ -200,9 +200,12 @@ def test_games_that_go_elsewhere_are_told():
 
     env = Fickle(observe=["entities"], action_level="goal_cell", horizon=30)
     play = ReflectivePlay(env, Obedient(env, lambda *_: True), ScriptedPlanner(), patience=5, recover="replay")
-    with pytest.raises(UserError, match="led elsewhere"):
+    with pytest.raises(UserError, match="elsewhere"):
         play.play()
-    with pytest.raises(UserError, match="`recover`"):
-        ReflectivePlay(env, Obedient(env), ScriptedPlanner(), recover="hope")
-    with pytest.raises(UserError, match="`trials`"):
-        ReflectivePlay(env, Obedient(env), ScriptedPlanner(), trials=-1)
+
+
+@pytest.mark.parametrize(("name", "value"), [("recover", "hope"), ("trials", -1)])
+def test_bad_settings_are_told(name, value):
+    env = kitchen_env()
+    with pytest.raises(UserError, match=f"`{name}`"):
+        ReflectivePlay(env, Obedient(env), ScriptedPlanner(), **{name: value})

@@ -11,8 +11,7 @@ from planner_model import Answers
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.sama.planners import fallback_of, make_planner
-from rllib_llm_comm.sama.planners.sama import SamaPlanSettings
+from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, PlanRequest
 from rllib_llm_comm.sama.reflection import ChatReflector, ReflectivePlay
 from rllib_llm_comm.sama.translation import Translator, to_json
@@ -31,6 +30,9 @@ def given(alice=1, bob=2):
     return {"assignment": [{"agent": "alice", "number": alice}, {"agent": "bob", "number": bob}]}
 
 
+ONIONS = proposal("fetch an onion", "fetch an onion")  # equal subgoals need no assignment
+
+
 def plan(game, model, request=None, **settings):
     return make_planner({**SHORT, **settings}, model).plan(request or PlanRequest(game, game.state()))
 
@@ -45,37 +47,36 @@ def test_words_without_a_place_mean_the_nearest_that_will_do(game):
 
 
 def test_no_list_of_possible_subgoals_is_shown_unless_it_is_wanted(game):
-    model = Answers(proposal("fetch an onion", "fetch a dish from the dish stack"), given())
+    model, told = Answers(ONIONS), Answers(ONIONS)
     plan(game, model)
     assert "fetch an onion from the left onion crate" not in model.prompts[0]
-    model = Answers(proposal("fetch an onion", "fetch a dish from the dish stack"), given())
-    plan(game, model, menu="possible")
-    assert "- fetch an onion from the left onion crate (alice or bob)" in model.prompts[0]
+    plan(game, told, menu="possible")
+    assert "- fetch an onion from the left onion crate (alice or bob)" in told.prompts[0]
 
 
 def test_what_is_impossible_is_refused_with_the_reason_and_asked_again(game):
-    wrong, right = proposal("deliver the soup", "wait"), proposal("fetch an onion", "fetch an onion")
-    model = Answers(wrong, right)
+    wrong = proposal("deliver the soup", "wait")
+    model = Answers(wrong, ONIONS)
     made = plan(game, model)
     assert "must hold the soup but holds nothing" in model.prompts[1]
     assert [(one.subgoal, bool(one.instead)) for one in made.refused] == [("deliver the soup", False)]
-    assert len(model.prompts) == 2  # equal subgoals need no assignment
+    assert len(model.prompts) == 2
     with pytest.raises(AnswerError, match="must hold the soup"):
         plan(game, Answers(wrong))
     with pytest.raises(UserError, match="`fallback` is 'error'"):
         plan(game, Answers(wrong), fallback="error")
-    with pytest.raises(AnswerError, match="none of the subgoals of this game"):
+    with pytest.raises(AnswerError, match="none of the subgoals"):
         plan(game, Answers(proposal("sing a song", "wait")))
 
 
 def test_the_moment_is_told_in_the_translators_words_without_what_is_false(game, tmp_path):
     path = tmp_path / "translation.json"
     path.write_text(to_json(Translator(TRANSLATOR)))
-    model = Answers(proposal("fetch an onion", "fetch an onion"))
+    model = Answers(ONIONS)
     plan(game, model, translation=str(path))
     now = model.prompts[0].partition("The game now:\n")[2].partition("\n\n")[0]
     assert now.strip() == "Alice holds nothing."  # the pot is not full
-    model = Answers(proposal("fetch an onion", "fetch an onion"))
+    model = Answers(ONIONS)
     plan(game, model)
     assert "400 steps are left" in model.prompts[0]
 
@@ -100,25 +101,16 @@ def test_an_assignment_that_failed_is_not_taken_again(game):
     assert "alice: fetch an onion; bob: wait" in model.prompts[0]  # in the model's own words
 
 
-@pytest.mark.parametrize(("memory", "told"), [("episode", True), ("round", False)])
-def test_plans_that_failed_earlier_in_the_game_are_told_if_wanted(game, memory, told):
-    first = plan(game, Answers(proposal("fetch an onion", "wait"), given()))
-    earlier = FailedAttempt(first, "goal", "dishes first", ("alice",))
-    model = Answers(proposal("fetch an onion", "fetch an onion"))
-    plan(game, model, PlanRequest(game, game.state(), earlier=(earlier,)), memory=memory)
-    assert ("This was tried earlier in this game and failed" in model.prompts[0]) == told
-
-
 @pytest.mark.parametrize("history", [True, False])
 def test_outcomes_of_earlier_rounds_are_told_if_wanted(game, history):
-    model = Answers(proposal("fetch an onion", "fetch an onion"))
+    model = Answers(ONIONS)
     before = (Outcome("alice", "fetch a dish from the dish stack", DONE),)
     plan(game, model, PlanRequest(game, game.state(), outcomes=before), history=history)
     assert ("has done this" in model.prompts[0]) == history
 
 
 def test_rounds_that_went_well_are_examples_in_later_games(game):
-    model = Answers(proposal("fetch an onion", "fetch an onion"))
+    model = Answers(ONIONS)
     planner = make_planner({**SHORT, "experience": 1}, model)
     request = PlanRequest(game, game.state())
     planner.begin()
@@ -160,9 +152,7 @@ def test_an_episode_keeps_its_failed_plans(memory, told):
         if "Which phase made the mistake?" in prompt:
             return json.dumps({"phase": "goal", "why": "it is too hard"})
         here = prompt.partition("This was tried earlier")[0].count("- goal: ")
-        return json.dumps(
-            proposal("wait", "wait", goal="rest") if here else proposal("fetch an onion", "fetch an onion")
-        )
+        return json.dumps(proposal("wait", "wait", goal="rest") if here else ONIONS)
 
     model.complete = answer
     env, planner = kitchen_env(horizon=40), make_planner({**SHORT, "memory": memory}, model)
@@ -173,12 +163,8 @@ def test_an_episode_keeps_its_failed_plans(memory, told):
     assert all("The mistake was in the goal: it is too hard" in prompt for prompt in earlier)
 
 
-def test_nothing_takes_a_models_place_by_default():
-    assert fallback_of("sama") == "none" == SamaPlanSettings().fallback
-
-
 def test_plans_from_a_recording_name_its_author(game, tmp_path):
     tape = tmp_path / "tape.jsonl"
-    plan(game, Cassette(tape, Answers(proposal("fetch an onion", "fetch an onion"))))
+    plan(game, Cassette(tape, Answers(ONIONS)))
     made = plan(game, Cassette(tape))
     assert made.source.startswith("recording tape.jsonl (a test, 20") and made.answered_by.goal == "cassette"

@@ -75,146 +75,90 @@ def test_nothing_is_kept_from_call_to_call(sandbox):
 
 # ---- attempts ----------------------------------------------------------------------------------------------
 
+# What Python has by name and the sandbox has not.
+NAMES = [
+    "eval", "exec", "compile", "input", "print", "breakpoint", "exit", "globals", "locals", "vars", "dir", "getattr",
+    "setattr", "delattr", "type", "object", "memoryview", "open", "__import__",
+]  # fmt: skip
 ESCAPES = {
-    "import": "import os\n" + body("return 1"),
-    "import inside": body("import os\nreturn 1"),
-    "import from": body("from os import system\nreturn 1"),
-    "dunder import": body("__import__('os').system('touch {canary}')\nreturn 1"),
-    "builtins by name": body("return __builtins__['open']"),
-    "open": body("open('{canary}', 'w')\nreturn 1"),
+    **{name: body(f"{name}\nreturn 1") for name in NAMES},
+    "import": "import os\n" + body("return 1"), "import inside": body("import os\nreturn 1"),
+    "import from": body("from os import system\nreturn 1"), "builtins by name": body("return __builtins__['open']"),
+    "write a file": body("open('{canary}', 'w')\nreturn 1"),
     "read a file": body("return len(open('/etc/passwd').read())"),
-    "eval": body("return eval('1')"),
-    "exec": body("exec('import os')\nreturn 1"),
-    "compile": body("return compile('1', '', 'eval')"),
-    "input": body("input()\nreturn 1"),
-    "print": body("print('x')\nreturn 1"),
-    "breakpoint": body("breakpoint()\nreturn 1"),
-    "exit": body("exit()"),
-    "quit by raise": body("raise SystemExit"),
-    "globals": body("return globals()"),
-    "locals": body("return locals()"),
-    "vars": body("return vars()"),
-    "dir": body("return dir(state)"),
-    "getattr": body("return getattr(state, '__class__')"),
-    "setattr": body("setattr(state, 'x', 1)\nreturn 1"),
-    "delattr": body("delattr(state, 'x')\nreturn 1"),
-    "type of three": body("type('X', (), dict())\nreturn 1"),
-    "object": body("return object()"),
-    "memoryview": body("return memoryview(bytes(3))"),
+    "quit by raise": body("raise SystemExit"), "class dict": body("return state.__class__.__mro__"),
     "class tuple": body("return ().__class__.__bases__[0].__subclasses__()"),
-    "class dict": body("return state.__class__.__mro__"),
     "class by walrus": body("return (x := state).__class__"),
     "generator frame": body("g = (x for x in [1])\nreturn g.gi_frame.f_globals"),
-    "own globals": body("return reward.__globals__['__builtins__']"),
+    "own globals": body("return reward.__globals__['__builtins__']"), "own closure": body("return reward.__closure__"),
     "own code": "def helper():\n    return 1\n" + body("helper.__code__ = reward.__code__\nreturn 1"),
-    "own closure": body("return reward.__closure__"),
-    "traceback of an error": body(
-        "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    return e.__traceback__.tb_frame"
-    ),
+    "traceback": body("try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    return e.__traceback__.tb_frame"),
     "context of an error": body("try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    return e.with_traceback"),
     "format with attributes": body("return '{0.__class__}'.format(state)"),
     "format map": body("return '{x.__class__}'.format_map(state)"),
     "format as a value": body("return list(map(str.format, ['{0.__class__}'], [state]))"),
-    "f-string": body("return f'{state}'"),
-    "method as a value": body("f = [].append\nreturn 1"),
-    "decorator": "@print\n" + body("return 1"),
-    "decorated by a builtin": "@sorted\n" + body("return 1"),
-    "class": "class X:\n    pass\n" + body("return 1"),
-    "class inside": body("class X:\n    x = 1\nreturn 1"),
-    "metaclass": "class X(metaclass=len):\n    pass\n" + body("return 1"),
+    "f-string": body("return f'{state}'"), "method as a value": body("f = [].append\nreturn 1"),
+    "decorator": "@print\n" + body("return 1"), "decorated by a builtin": "@sorted\n" + body("return 1"),
+    "class": "class X:\n    pass\n" + body("return 1"), "class inside": body("class X:\n    x = 1\nreturn 1"),
     "global": body("global len\nlen = 3\nreturn 1"),
     "nonlocal": body("x = 1\ndef f():\n    nonlocal x\n    x = 2\nreturn 1"),
     "dunder function": "def __getattr__(x):\n    return 1\n" + body("return 1"),
     "dunder parameter": "def reward(__builtins__):\n    return 1\n",
     "dunder keyword": body("dict(__class__=1)\nreturn 1"),
     "dunder exception name": body("try:\n    1 / 0\nexcept Exception as __x__:\n    return 1"),
-    "with": body("with open('{canary}') as f:\n    return 1"),
-    "async": "async def reward(state):\n    return 1\n",
-    "await": "async def f():\n    await f()\n" + body("return 1"),
-    "yield": body("yield 1"),
-    "yield from": body("yield from [1]"),
-    "lambda that yields": body("f = lambda: (yield)\nreturn 1"),
-    "delete": body("del state['after']\nreturn 1"),
-    "assert": body("assert state\nreturn 1"),
+    "with": body("with open('{canary}') as f:\n    return 1"), "async": "async def reward(state):\n    return 1\n",
+    "await": "async def f():\n    await f()\n" + body("return 1"), "yield": body("yield 1"),
+    "yield from": body("yield from [1]"), "lambda that yields": body("f = lambda: (yield)\nreturn 1"),
+    "delete": body("del state['after']\nreturn 1"), "assert": body("assert state\nreturn 1"),
     "bare except": body("try:\n    return 1\nexcept:\n    return 0"),
     "except group": body("try:\n    return 1\nexcept* ValueError:\n    pass\nreturn 1"),
     "match": body("match state:\n    case _:\n        return 1"),
     "code outside": "open('{canary}', 'w')\n" + body("return 1"),
     "default that acts": "def reward(state, x=open('{canary}', 'w')):\n    return 1\n",
     "annotation that acts": "def reward(state: open('{canary}', 'w')) -> (lambda: open)():\n    return y\n",
-    "no function": "x = 1\n",
-    "other function": "def test(state):\n    return 1\n",
-    "two parameters": "def reward(before, after):\n    return 1\n",
-    "no parameter": "def reward():\n    return 1\n",
-    "keyword only": "def reward(*, state):\n    return 1\n",
-    "no code": "",
-    "no python": "return 1 if done",
-    "words": "Sorry, I cannot write this code.",
-    "null byte": body("return 1") + "\x00",
-    "too long": body("return 1") + "#" * 9000,
+    "no function": "x = 1\n", "other function": "def test(state):\n    return 1\n",
+    "two parameters": "def reward(before, after):\n    return 1\n", "no parameter": "def reward():\n    return 1\n",
+    "keyword only": "def reward(*, state):\n    return 1\n", "no code": "", "no python": "return 1 if done",
+    "null byte": body("return 1") + "\x00", "too long": body("return 1") + "#" * 9000,
     "encoding declaration": "# -*- coding: rot13 -*-\nqrs erjneq(fgngr): erghea 1\n",
-    "homoglyph import": body("ｉｍｐｏｒｔ os\nreturn 1"),
-    "homoglyph dunder": body("return state.＿＿class＿＿"),
-    "homoglyph name": body("return ｅｖａｌ('1')"),
-    "semicolons": body("x = 1; import os; return 1"),
+    "homoglyph import": body("ｉｍｐｏｒｔ os\nreturn 1"), "homoglyph dunder": body("return state.＿＿class＿＿"),
+    "homoglyph name": body("return ｅｖａｌ('1')"), "semicolons": body("x = 1; import os; return 1"),
     "line continuation": body("return state.\\\n__class__"),
-}
+}  # fmt: skip
 
+CAUGHT = "    try:\n        {}\n    except Exception:\n        pass"
 BOMBS = {
     "endless loop": body("while True:\n    pass"),
-    "endless loop that catches": body("while True:\n    try:\n        1 / 0\n    except Exception:\n        pass"),
+    "endless loop that catches": body("while True:\n" + CAUGHT.format("1 / 0")),
     "loop over a list that grows": body("a = [1]\nfor x in a:\n    a.append(x)\nreturn 1"),
-    "endless range": body("for x in range(10 ** 12):\n    pass\nreturn 1"),
-    "sum of a huge range": body("return sum(range(10 ** 12))"),
-    "power tower": body("return 9 ** 9 ** 9"),
-    "constant power tower": "def reward(state, x=9 ** 9 ** 9):\n    return 1\n",
-    "shift": body("return 1 << 10 ** 12"),
-    "long text": body("return len('x' * 10 ** 10)"),
-    "long list": body("return len([0] * 10 ** 10)"),
-    "list of a range": body("return len(list(range(10 ** 10)))"),
-    "doubling": body("x = 'x'\nwhile True:\n    x += x"),
+    "sum of a huge range": body("return sum(range(10 ** 12))"), "power tower": body("return 9 ** 9 ** 9"),
+    "constant power tower": "def reward(state, x=9 ** 9 ** 9):\n    return 1\n", "shift": body("return 1 << 10 ** 12"),
+    "long text": body("return len('x' * 10 ** 10)"), "long list": body("return len([0] * 10 ** 10)"),
+    "list of a range": body("return len(list(range(10 ** 10)))"), "doubling": body("x = 'x'\nwhile True:\n    x += x"),
     "nested lists": body("x = []\nwhile True:\n    x = [x, x, list(range(1000))]"),
     "huge format": body("return '%9999999999d' % 1"),
     "huge join": body("return len('x'.join(map(str, range(10 ** 9))))"),
-    "replace": body("x = 'x' * 10 ** 6\nreturn len(x.replace('x', x))"),
-    "recursion": body("return reward(state)"),
+    "replace": body("x = 'x' * 10 ** 6\nreturn len(x.replace('x', x))"), "recursion": body("return reward(state)"),
     "recursion through map": body("return list(map(reward, [state]))[0]"),
     "recursion of lambdas": body("f = lambda g: g(g)\nreturn f(f)"),
-    "memory that is caught": body(
-        "x = []\nwhile True:\n    try:\n        x.append('x' * 10 ** 7)\n    except Exception:\n        pass"
-    ),
+    "memory that is caught": body("x = []\nwhile True:\n" + CAUGHT.format("x.append('x' * 10 ** 7)")),
     "deep brackets": body("return " + "(" * 3000 + "1" + ")" * 3000),
-    "deep lists": body("return " + "[" * 3900 + "]" * 3900),
-    "deep minus": body("return " + "-" * 7000 + "1"),
-    "deep not": body("return " + "not " * 1900 + "1"),
-    "long sum": body("return " + "1+" * 3900 + "1"),
+    "deep lists": body("return " + "[" * 3900 + "]" * 3900), "deep minus": body("return " + "-" * 7000 + "1"),
+    "deep not": body("return " + "not " * 1900 + "1"), "long sum": body("return " + "1+" * 3900 + "1"),
     "deep calls": body("return " + "len(" * 1500 + ")" * 1500),
     "deep lambdas": body("return " + "lambda:" * 1100 + "1"),
     "slow sort": body("return sorted(range(10 ** 7), key=lambda x: -x)[0]"),
     "constant folding": body("return len(" + "(" * 50 + "'x' * 4000" + ") * 4000" * 50 + ")"),
-    "nested comprehensions": body("return sum(1 for a in range(9999) for b in range(9999) for c in range(9999))"),
-}
+}  # fmt: skip
 
 WRONG = {
-    "two": body("return 2"),
-    "minus one": body("return -1"),
-    "true": body("return True"),
-    "a float": body("return 1.0"),
-    "a text": body("return '1'"),
-    "nothing": body("x = 1"),
-    "a list": body("return [1]"),
-    "the function": body("return reward"),
-    "a generator": body("return (x for x in [1])"),
-    "a list in itself": body("x = []\nx.append(x)\nreturn x"),
-    "a huge number": body("return 10 ** 5000"),
-    "not a number": body("return float('nan')"),
-    "error": body("return state['none']"),
-    "division": body("return 1 / 0"),
-    "unknown name": body("return reached"),
-    "type error": body("return 1 + 'x'"),
-    "huge error": body("return int('x' * 10 ** 6)"),
+    "two": body("return 2"), "minus one": body("return -1"), "true": body("return True"), "a float": body("return 1.0"),
+    "a text": body("return '1'"), "nothing": body("x = 1"), "the function": body("return reward"),
+    "a generator": body("return (x for x in [1])"), "a list in itself": body("x = []\nx.append(x)\nreturn x"),
+    "a huge number": body("return 10 ** 5000"), "not a number": body("return float('nan')"),
+    "error": body("return state['none']"), "huge error": body("return int('x' * 10 ** 6)"),
     "error with a huge number": body("return {}[10 ** 5000]"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -234,19 +178,13 @@ def test_attempts_are_refused_in_one_sentence(sandbox, tmp_path, source):
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        (ESCAPES["import inside"], "it imports something in line 2"),
-        (ESCAPES["class tuple"], r"it uses `\.__subclasses__` in line 2"),
-        (ESCAPES["no function"], "outside of functions in line 1"),
-        (BOMBS["endless loop"], r"it ran for more than 0\.25 s"),
-        (BOMBS["long list"], "it needs too much memory"),
-        (BOMBS["recursion"], "it calls itself too often"),
-        (BOMBS["deep brackets"], "it is no Python|nested too deeply"),
-        (WRONG["two"], "it returned 2, not the number 0 or 1"),
-        (WRONG["true"], "it returned True, not"),
-        (WRONG["a huge number"], "it returned a int, not"),
-        (WRONG["error"], "it failed with KeyError: none"),
+        (ESCAPES["import inside"], "imports .* line 2"), (ESCAPES["class tuple"], r"`\.__subclasses__` in line 2"),
+        (ESCAPES["no function"], "outside of functions in line 1"), (BOMBS["endless loop"], r"more than 0\.25 s"),
+        (BOMBS["long list"], "memory"), (BOMBS["recursion"], "calls itself"), (BOMBS["deep brackets"], "Python|deeply"),
+        (WRONG["two"], "returned 2,"), (WRONG["true"], "returned True,"), (WRONG["a huge number"], "returned a int,"),
+        (WRONG["error"], "KeyError: none"),
     ],
-)
+)  # fmt: skip
 def test_the_sentence_says_why(sandbox, source, why):
     with pytest.raises(RefusedCodeError, match=why):
         sandbox.run(source, STATE)
@@ -288,23 +226,12 @@ def inside(code: str) -> str:
     return subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, env={}).stdout
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "open('/etc/passwd')",
-        "open('/tmp/canary_of_the_sandbox', 'w')",
-        "os.open('/dev/null', os.O_RDONLY)",
-        "socket.socket()",
-        "socket.create_connection(('127.0.0.1', 9))",
-        "os.pipe()",
-        "os.dup(1)",
-        "os.listdir('/')",
-        "x = bytearray(1 << 30)",
-        "mmap.mmap(-1, 1 << 30)",
-    ],
-)
-def test_the_process_has_no_rights_even_without_the_list_of_what_may_be_used(code):
-    assert inside(code) in ("OSError", "MemoryError")
+def test_the_process_has_no_rights_even_without_the_list_of_what_may_be_used():
+    for code in (
+        "open('/etc/passwd')", "open('/tmp/canary_of_the_sandbox', 'w')", "socket.socket()", "os.pipe()", "os.dup(1)",
+        "os.listdir('/')", "x = bytearray(1 << 30)", "mmap.mmap(-1, 1 << 30)",
+    ):  # fmt: skip
+        assert inside(code) in ("OSError", "MemoryError"), code
     assert inside("x = bytearray(1 << 20)") == "done"
 
 
@@ -379,10 +306,10 @@ def test_states_are_plain_values(sandbox, state):
         sandbox.run(GOOD["plain"], state)
 
 
-@pytest.mark.parametrize("limits", [{"seconds": 0}, {"megabytes": 0}, {"seconds": float("nan")}])
-def test_bad_limits_get_one_sentence(limits):
-    with pytest.raises(UserError, match=f"`{next(iter(limits))}`"):
-        SandboxLimits(**limits)
+@pytest.mark.parametrize(("name", "value"), [("seconds", 0), ("megabytes", 0), ("seconds", float("nan"))])
+def test_bad_limits_are_told(name, value):
+    with pytest.raises(UserError, match=f"`{name}`"):
+        SandboxLimits(**{name: value})
 
 
 def test_many_long_sentences_of_any_script_get_through(sandbox):

@@ -20,9 +20,18 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases
 from rllib_llm_comm.sama.data_set import distinct, diverse_states, propose_states, words_of
 from rllib_llm_comm.sama.games.overcooked_ai import effect_check, goal_cell_actions
-from rllib_llm_comm.sama.preparation import CodeIndex, Piece, preparation_of, split_code, words
+from rllib_llm_comm.sama.planning_game import planning_game, register_planning_game
+from rllib_llm_comm.sama.preparation import (
+    CodeIndex,
+    Piece,
+    open_game,
+    preparation_of,
+    prepared_games,
+    split_code,
+    words,
+)
 from rllib_llm_comm.sama.recordings import recorded_code
-from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, shared_sandbox
 from rllib_llm_comm.sama.translation import (
     Translation,
     Translator,
@@ -33,6 +42,7 @@ from rllib_llm_comm.sama.translation import (
     translate_actions,
     write_translator,
 )
+from tests.experiments import staged
 
 SOURCE = '''"""A shop."""
 import os
@@ -141,24 +151,22 @@ def test_a_translator_that_says_something_false_is_asked_for_again(game):
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("import os\ndef translate(state):\n    return [os.getcwd()]", "imports something"),
-        ("def translate(state):\n    return 'all is well'", "not a list of 1 to 80 sentences"),
-        ("def translate(state):\n    return []", "not a list of 1 to 80 sentences"),
-        ("def translate(state):\n    return [1]", "not a text of 1 to 200 characters"),
-        ("def translate(state):\n    return ['x' * 201]", "not a text of 1 to 200 characters"),
-        ("def translate(state):\n    return ['a'] * 81", "not a list of 1 to 80 sentences"),
-        ("def reward(state):\n    return 1", "it has no function `translate"),
-        ("def translate(state):\n    while True:\n        pass", "ran for more than"),
+        ("def translate(state):\n    return 'all is well'", "list of 1 to 80"),
+        ("def translate(state):\n    return []", "list of 1 to 80"),
+        ("def translate(state):\n    return [1]", "text of 1 to 200"),
+        ("def translate(state):\n    return ['x' * 201]", "text of 1 to 200"),
+        ("def translate(state):\n    return ['a'] * 81", "list of 1 to 80"),
+        ("def reward(state):\n    return 1", "no function `translate"),
     ],
 )
 def test_code_that_tells_no_sentences_is_refused(code, why):
     with pytest.raises(RefusedCodeError, match=why) as caught:
-        Sandbox().translate(code, {})
+        shared_sandbox().translate(code, {})
     assert "translate(state)" in str(caught.value)
 
 
 def test_one_sandbox_holds_rewards_and_translators_apart():
-    sandbox = Sandbox()
+    sandbox = shared_sandbox()
     both = "def reward(state):\n    return 1\ndef translate(state):\n    return ['fine']"
     assert (sandbox.run(both, {}), sandbox.translate(both, {}), sandbox.run(both, {})) == (1, ["fine"], 1)
     with pytest.raises(RefusedCodeError, match="not the number 0 or 1"):
@@ -169,7 +177,7 @@ def test_files_of_translators(tmp_path):
     path = tmp_path / "translation.json"
     path.write_text(to_json(Translator("def translate(state):\n    return ['x']"), figures={"states": 1}))
     assert read_translator(path).source.startswith("def translate")
-    for text in ("{}", "[", '{"translator": "other", "format": 1, "source": ""}'):
+    for text in ("[", '{"translator": "other", "format": 1, "source": ""}'):
         path.write_text(text)
         with pytest.raises(UserError, match="holds no translator"):
             read_translator(path)
@@ -211,10 +219,8 @@ def test_impossible_states_are_refused_and_asked_for_again(game, wrong, why):
 
 
 def test_states_that_say_the_same_are_kept_once_and_near_ones_if_allowed(game):
-    states = propose_states(
-        Answers({"states": [state("onion"), state("onion"), state("dish"), state(onions=3, cooks="ready")]}),
-        game, 4, manual="Cook.",
-    )  # fmt: skip
+    proposed = Answers({"states": [state("onion"), state("onion"), state("dish"), state(onions=3, cooks="ready")]})
+    states = propose_states(proposed, game, 4, manual="Cook.")
 
     def said(moment):
         return " ".join(game.situation_of(moment, agent).split(". ")[1] for agent in game.agents)
@@ -307,21 +313,47 @@ def test_goal_cells_do_what_can_be_done_there(layout, seed, agent):
     assert all(check("do nothing") is not None for check in actions.values())
 
 
+PUT = "put the onion into the pot"
+
+
 @pytest.mark.parametrize(
     ("truth", "words", "verdict"),
     [
-        ("put the onion into the pot", "Alice puts an onion in the pot.", True),
-        ("put the onion into the pot", "it would take an onion from the pot", None),
-        ("put the onion into the pot", "do nothing", False),
-        ("put the onion into the pot", "go north", False),
-        ("wait by the pot", "nothing would happen", True),
-        ("turn north", "faces up", True),
-        ("turn north", "move north", False),
-        ("keep facing north", "stay", True),
-        ("go west", "walk left", True),
-        ("go west", "bake a cake", None),
-        ("go west", "x" * 10_000, None),
+        (PUT, "Alice puts an onion in the pot.", True), (PUT, "it would take an onion from the pot", None),
+        (PUT, "do nothing", False), (PUT, "go north", False), ("wait by the pot", "nothing would happen", True),
+        ("turn north", "faces up", True), ("turn north", "move north", False), ("keep facing north", "stay", True),
+        ("go west", "walk left", True), ("go west", "bake a cake", None), ("go west", "x" * 10_000, None),
     ],
-)
+)  # fmt: skip
 def test_other_wordings(truth, words, verdict):
     assert effect_check(get_layout("cramped_room"), truth)(words) is verdict
+
+
+# ---- games that a language model can prepare: each through its own adapter, others are refused by name ------------
+
+
+@pytest.mark.parametrize("run", ["translate", "collect_subgoals"])
+def test_a_game_without_preparation_is_refused_with_the_names_of_those_that_have_one(tmp_path, run):
+    stage = {"run": run, "env": "rllib_llm_comm/door-v0", "config": {"chat": {"cassette": "sama"}}}
+    with pytest.raises(UserError, match=f"`one`: `env` .*'door'.*{', '.join(prepared_games())}"):
+        staged.check({"one": stage}, tmp_path)
+
+
+def test_a_game_of_ones_own_needs_a_preparation(monkeypatch):
+    env = open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room"}).env
+
+    class Other:
+        metadata = {"name": "other_v0"}  # noqa: RUF012
+        unwrapped = property(lambda self: self)
+
+    register_planning_game("other_v0", lambda _: planning_game(env))
+    game = planning_game(Other())
+    game.env = Other()
+    with pytest.raises(UserError, match="'Other'.*overcooked_ai"):
+        preparation_of(game)
+
+
+def test_a_layout_that_is_given_twice_is_refused(tmp_path):
+    config = {"chat": {"cassette": "sama"}, "layout": "cramped_room", "env_config": {"layout": "cramped_room"}}
+    with pytest.raises(UserError, match="`layout` .*`env_config`"):
+        staged.check({"one": {"run": "translate", "config": config}}, tmp_path)

@@ -41,25 +41,22 @@ def test_a_corpus_is_fixed_by_its_seed(name):
     assert read(20, 3) == read(20, 3) != read(20, 4)
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_one_command_makes_a_model(name, tmp_path):
+def test_one_command_makes_a_model(tmp_path):
     small = ["--documents", "200", "--epochs", "1", "--hidden", "16", "--layers", "1", "--questions", "5"]
-    main(["--corpus", name, "--output", str(tmp_path / "m"), *small])
+    main(["--corpus", "soup", "--output", str(tmp_path / "m"), *small])
     report = json.loads((tmp_path / "m" / "pretraining.json").read_text())
-    assert report["settings"]["corpus"] == name and report["settings"]["vocab"] == CORPORA[name].vocab
+    assert report["settings"]["corpus"] == "soup" and report["settings"]["vocab"] == CORPORA["soup"].vocab
     assert report["parameters"] > 0 and all(0 <= share <= 1 for share in report["probe"].values())
     assert (tmp_path / "m" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "questions", "apart"), [("kitchen", 100, 0.12), ("minirts", 60, 0.16), ("soup", 80, 0.16)]
-)
-def test_shipped_models_do_what_the_docs_say(name, questions, apart):
+@pytest.mark.parametrize("name", CORPORA)
+def test_shipped_models_do_what_the_docs_say(name):
     """Their figures, measured anew on fewer questions, which were in no corpus."""
     corpus = CORPORA[name]
     shipped = json.loads((embedded_model_path(corpus.model) / "pretraining.json").read_text())["probe"]
-    measured = load(corpus.probed_by)(corpus.model, questions)
-    assert measured == pytest.approx(shipped, abs=apart)
+    measured = load(corpus.probed_by)(corpus.model, 40)
+    assert measured == pytest.approx(shipped, abs=0.18)
     if name == "soup":
         assert measured["act"] > 2 * measured["act_by_chance"] and measured["act_kind"] > measured["act"]
     else:

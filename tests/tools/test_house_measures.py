@@ -1,21 +1,11 @@
 """The measures of the house see what they count."""
 
-import pytest
-
 from tools.house import declarations, loaded_by, way_of_verco
 
 
-@pytest.mark.parametrize(
-    ("key", "home"),
-    [
-        ("lora_r", "LanguageModelSettings"),
-        ("entropy_coeff", "PPOTraining"),
-        ("requests_per_minute", "ChatSettings"),
-        ("max_game_steps", "OvercookedTextSettings"),
-    ],
-)
-def test_a_setting_is_declared_once(key, home):
-    assert declarations(key) == [home]
+def test_a_setting_is_declared_once():
+    homes = {"lora_r": "LanguageModelSettings", "entropy_coeff": "PPOTraining", "requests_per_minute": "ChatSettings"}
+    assert {key: declarations(key) for key in homes} == {key: [home] for key, home in homes.items()}
 
 
 def test_the_way_of_verco_begins_at_its_algorithm_and_ends_at_shared_learners():

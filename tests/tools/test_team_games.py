@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tools.team_games.__main__ import SYSTEMS, discounted, hunt, posts_team
+from tools.team_games.__main__ import hunt, posts_team
 from tools.team_games.corridor import CELLS, Corridor
 from tools.team_games.posts import Posts
 from tools.team_games.predator_prey import CATCH, HUNTERS, PAID, STAY, PredatorPrey
@@ -70,9 +70,8 @@ def test_nobody_walks_into_another_one_or_off_the_board():
             assert len(set(cells)) == len(cells) and all(0 <= x < 5 for cell in cells for x in cell)
 
 
-@pytest.mark.parametrize("name", ["QMIX", "LDSA"])
-def test_without_ids_teams_that_take_their_best_never_part(name):
-    assert earned(Posts(), posts_team(name, ids=False, rounds=20)) == 0.0
+def test_without_ids_a_team_that_takes_its_best_never_parts():
+    assert earned(Posts(), posts_team("LDSA", ids=False, rounds=5)) == 0.0
 
 
 def test_the_command_keeps_what_other_games_have_told(tmp_path):
@@ -105,7 +104,3 @@ def test_without_ids_drawn_roles_part_agents():
 def test_hunters_learn_to_hunt_together(name):
     reached = hunt(name)
     assert reached >= 0.95, f"{name} earns {reached:.3f} of the most"
-
-
-def test_every_system_has_its_loss():
-    assert all(discounted(loss, 0.5).settings.gamma == 0.5 for _, loss in SYSTEMS.values())

@@ -53,13 +53,11 @@ def module_of(algo):
 
 @pytest.fixture(scope="module")
 def trained(rows, tmp_path_factory):
-    algo = config(rows, anneal=5).build_algo()
-    before = {name: p.clone() for name, p in module_of(algo).named_parameters()}
-    results = [algo.train()["action_sft"] for _ in range(5)]
-    after = {name: p.clone() for name, p in module_of(algo).named_parameters()}
-    path = algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
-    algo.stop()
-    return results, before, after, path
+    with running(config(rows, anneal=5)) as algo:
+        before = {name: p.clone() for name, p in module_of(algo).named_parameters()}
+        results = [algo.train()["action_sft"] for _ in range(5)]
+        after = {name: p.clone() for name, p in module_of(algo).named_parameters()}
+        return results, before, after, algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
 
 
 def test_a_clone_chooses_as_the_cook_does_in_states_that_it_never_saw(trained):
@@ -161,20 +159,11 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained)
     clone = load_policy(path)
     groups = {"advantages": "rloo", "group_size": 2, "lr": 1e-2}
     runners = {"num_envs_per_env_runner": 2, "batch_mode": "complete_episodes"}
+    batch = first_view(clone)
+    begun, allowed = clone.network.remembered_logits(batch[Columns.OBS]), batch[Columns.OBS]["action_mask"].bool()
     with running(verco(path).env_runners(**runners).training(**groups)) as algo:
-        singles = [one for episode in algo.env_runner.sample() for one in episode.agent_episodes.values()]
-        seen = [single.get_observations(slice(0, len(single))) for single in singles]
-        rows_of = {name: torch.as_tensor(np.concatenate([one[name] for one in seen])) for name in seen[0]}
-        chances = clone.network.remembered_logits(rows_of).log_softmax(-1)
-        actions = torch.as_tensor(np.concatenate([single.get_actions() for single in singles]))
-        drawn = np.concatenate([single.get_extra_model_outputs(Columns.ACTION_LOGP) for single in singles])
-        assert len(drawn) > 20
-        torch.testing.assert_close(
-            chances[torch.arange(len(actions)), actions], torch.as_tensor(drawn), atol=1e-4, rtol=1e-4
-        )
-        batch = first_view(clone)
-        begun = clone.network.remembered_logits(batch[Columns.OBS])
-        allowed = batch[Columns.OBS]["action_mask"].bool()
+        own = algo.env_runner.module["shared"].forward_exploration(batch)[Columns.ACTION_DIST_INPUTS]
+        torch.testing.assert_close(own, begun, atol=1e-4, rtol=1e-4)
         algo.train()
         moved = module_of(algo).forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
         assert (moved - begun)[allowed].abs().max() > 1e-3
@@ -192,17 +181,10 @@ def test_other_scores_than_those_that_were_judged_are_told(trained, caplog):
     assert "`temperature` 1.0" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("model", "setting"),
-    [
-        ({"lora_r": 4}, "lora_r"),
-        ({"lora_layers": 1}, "lora_layers"),
-        ({"base_model": "embedded_minirts"}, "base_model"),
-    ],
-)
-def test_an_adapter_that_does_not_fit_is_refused(trained, model, setting):
+@pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("lora_layers", 1), ("base_model", "embedded_minirts")])
+def test_an_adapter_that_does_not_fit_is_refused(trained, setting, value):
     with pytest.raises(UserError, match=setting):
-        verco(trained[-1], **model).build_algo()
+        verco(trained[-1], **{setting: value}).build_algo()
 
 
 def test_an_adapter_of_the_other_role_is_refused(trained, tmp_path):
@@ -210,23 +192,20 @@ def test_an_adapter_of_the_other_role_is_refused(trained, tmp_path):
     labels = {"prompt": ["you see red.", "you see blue."], "message": ["i see red", "i see blue"]}
     pq.write_table(pa.table(labels), tmp_path / "labels.parquet")
     sft = MessageSFTConfig().offline_data(input_=str(tmp_path)).training(held_out_share=0.0, judge_interval=0)
-    algo = sft.build_algo()
-    said = algo.save_to_path(str(tmp_path / "said"))
-    algo.stop()
-    cases = [(said, "action", "MessageSFT"), (path, "message", "ActionSFT")]
-    cases += [
-        (f"{path}/policy/adapters/{role}", other, other)
-        for role, other in (("message", "action"), ("action", "message"))
-    ]
-    for checkpoint, role, word in cases:
+    with running(sft) as algo:
+        said = algo.save_to_path(str(tmp_path / "said"))
+    alone = f"{path}/policy/adapters"
+    for checkpoint, role, word in (
+        (said, "action", "MessageSFT"), (path, "message", "ActionSFT"), (f"{alone}/message", "action", "action"),
+        (f"{alone}/action", "message", "message"),
+    ):  # fmt: skip
         with pytest.raises(UserError, match=word):
             check_adapter_of(checkpoint, "embedded", role=role)
     with pytest.raises(UserError, match="`action_checkpoint`.*MessageSFT"):
         verco(said).build_algo()
-    check_adapter_of(f"{path}/policy/adapters/action", "embedded", role="action")
-    with running(
-        config(str(write(tmp_path / "rows"))).communication(message_checkpoint=said, messages="student")
-    ) as both:
+    check_adapter_of(f"{alone}/action", "embedded", role="action")
+    rows = str(write(tmp_path / "rows"))
+    with running(config(rows).communication(message_checkpoint=said, messages="student")) as both:
         taught = both.save_to_path(str(tmp_path / "both"))
     for role in ("message", "action"):
         check_adapter_of(taught, "embedded", role=role)
@@ -250,25 +229,18 @@ def write(folder, **columns):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("column", "value"),
     [
-        ({"chosen": 5}, "`chosen` 5"),
-        ({"chosen": -1}, "`chosen` -1"),
-        ({"heard": "[]"}, "`heard`"),
-        ({"heard": '{"bob": 3}'}, "`heard`"),
-        ({"candidates": '{"wait": 1}'}, "`candidates`"),
-        ({"candidates": "[" * 100_000}, "`candidates`"),
-        ({"candidates": "[3]"}, "`candidates`"),
-        ({"candidates": '["wait"]', "chosen": 0}, "several different phrases"),
-        ({"candidates": '["wait", "wait"]'}, "several different phrases"),
-        ({"candidates": r'["\ud800", "go"]'}, "`candidates`"),
+        ("chosen", 5), ("chosen", -1), ("heard", "[]"), ("heard", '{"bob": 3}'), ("candidates", '{"wait": 1}'),
+        ("candidates", "[" * 100_000), ("candidates", "[3]"), ("candidates", '["wait"]'),
+        ("candidates", '["wait", "wait"]'), ("candidates", r'["\ud800", "go"]'),
     ],
-)
-def test_rows_that_no_collection_wrote_are_refused(change, words):
-    row = {"text": "you are here.", "subgoal": "", "heard": "{}", "candidates": '["wait", "go"]', "chosen": 1}
-    assert read_demonstration(**row)[2] == 1
-    with pytest.raises(UserError, match=words) as caught:
-        read_demonstration(**{**row, **change})
+)  # fmt: skip
+def test_rows_that_no_collection_wrote_are_refused(column, value):
+    row = {"text": "you are here.", "subgoal": "", "heard": "{}", "candidates": '["wait", "go"]', "chosen": 0}
+    assert read_demonstration(**row)[2] == 0
+    with pytest.raises(UserError, match=f"`{column}`") as caught:
+        read_demonstration(**{**row, column: value})
     assert len(str(caught.value)) < 600
 
 
@@ -276,9 +248,9 @@ def test_rows_that_no_collection_wrote_are_refused(change, words):
     ("columns", "words"),
     [
         ({"chosen": None}, "has no column chosen"),
-        ({"chosen": ["1"] * 6}, "chosen of string instead of whole numbers"),
-        ({"heard": [1] * 6}, "heard of int64 instead of texts"),
-        ({"text": ["a"] * 5 + [None]}, "column text with 1 empty cells"),
+        ({"chosen": ["1"] * 6}, "chosen of string"),
+        ({"heard": [1] * 6}, "heard of int64"),
+        ({"text": ["a"] * 5 + [None]}, "text with 1 empty cells"),
     ],
 )
 def test_other_columns_are_refused_before_anything_is_started(tmp_path, columns, words):
@@ -303,17 +275,13 @@ def test_rows_of_others_are_learned_with_what_was_heard(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "setting"),
+    ("setting", "value", "told"),
     [
-        (lambda c: c.language_model(lora_dropout=0.1), "lora_dropout"),
-        (lambda c: setattr(c, "num_epochs", 3) or c, "num_epochs"),
-        (lambda c: setattr(c, "minibatch_size", 16) or c, "minibatch_size"),
-        (lambda c: c.communication(messages="student"), "message_checkpoint"),
-        (lambda c: c.training(held_out_share=1.0), "held_out_share"),
-        (lambda c: c.environment(KITCHEN), "env"),
-        (lambda c: c.offline_data(input_="sampler"), "collect_demonstrations"),
+        ("lora_dropout", 0.1, "`lora_dropout`"), ("num_epochs", 3, "`num_epochs`"),
+        ("minibatch_size", 16, "`minibatch_size`"), ("messages", "student", "`message_checkpoint`"),
+        ("held_out_share", 1.0, "`held_out_share`"), ("env", KITCHEN, "`env`"), ("input_", "sampler", "`input_`"),
     ],
-)
-def test_bad_settings(rows, change, setting):
-    with pytest.raises(UserError, match=setting):
-        change(config(rows)).validate()
+)  # fmt: skip
+def test_bad_settings(rows, setting, value, told):
+    with pytest.raises(UserError, match=told):
+        config(rows).update_from_dict({setting: value}).validate()

@@ -122,12 +122,15 @@ def decided(made, seeds=(0, 1)):
     return found
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_loaded_policy_in_one_batch_decides_as_one_by_one(temperature, monkeypatch, passes):
-    together = decided(policy(temperature))
+CUT = {"lora_layers": 1}
+
+
+@pytest.mark.parametrize(("temperature", "own"), [(0.0, {}), (1.0, CUT)])
+def test_a_loaded_policy_in_one_batch_decides_as_one_by_one(temperature, own, monkeypatch, passes):
+    together = decided(policy(temperature, alice=own, bob=own))
     assert any(isinstance(role, Rows) for role in passes)
     apart(monkeypatch)
-    for one, other in zip(together, decided(policy(temperature)), strict=True):
+    for one, other in zip(together, decided(policy(temperature, alice=own, bob=own)), strict=True):
         for agent in ("alice", "bob"):
             assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
             np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
@@ -149,11 +152,15 @@ def test_what_is_sampled_in_a_game_does_not_depend_on_the_games_beside_it(engine
 
 
 @pytest.mark.parametrize(
-    "other", [{"engine": "plain"}, {"lora_r": 4}, {"score_normalization": "token"}, {"lora_layers": 1}]
-)
-def test_who_cannot_share_a_batch_is_asked_alone(other, passes):
-    decided(policy(bob=other))
-    assert not any(isinstance(role, Rows) for role in passes)
+    ("one", "other"),
+    [
+        ({}, {"engine": "plain"}), ({}, {"lora_r": 4}), ({}, {"score_normalization": "token"}), ({}, CUT),
+        (CUT, {**CUT, "trunk_cache_dtype": "bfloat16"}),
+    ],
+)  # fmt: skip
+def test_who_cannot_share_a_batch_is_asked_alone(one, other, passes):
+    decided(policy(alice=one, bob=other))
+    assert passes and not any(isinstance(role, Rows) for role in passes)
 
 
 def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
@@ -201,8 +208,7 @@ def alone(seed, temperature=0.0, **settings):
 @pytest.mark.parametrize(("mistakes", "temperature"), [({}, 0.0), ({"noise": 0.2, "word_noise": 0.3}, 1.0)])
 def test_checkpoints_in_the_seats_of_a_game_share_a_pass(mistakes, temperature, monkeypatch, passes):
     def played():
-        game = seated({"alice": alone(0, temperature), "bob": alone(1, temperature)}, **mistakes)
-        return decided(game)
+        return decided(seated({"alice": alone(0, temperature), "bob": alone(1, temperature)}, **mistakes))
 
     together = played()
     counts = Counter("shared" if isinstance(role, Rows) else role for role in passes)
@@ -217,11 +223,3 @@ def test_checkpoints_in_the_seats_of_a_game_share_a_pass(mistakes, temperature, 
     assert counts["action"] < by_each["action"]
     # Sampled words are drawn by each policy.
     assert counts["message"] == by_each["message"] if temperature else counts["message"] < by_each["message"]
-
-
-def test_checkpoints_whose_trunks_keep_otherwise_have_a_pass_each(passes):
-    decided(seated({"alice": alone(0, lora_layers=1), "bob": alone(1, lora_layers=1)}))
-    assert any(isinstance(role, Rows) for role in passes)
-    passes.clear()
-    decided(seated({"alice": alone(0, lora_layers=1), "bob": alone(1, lora_layers=1, trunk_cache_dtype="bfloat16")}))
-    assert passes and not any(isinstance(role, Rows) for role in passes)

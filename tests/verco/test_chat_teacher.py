@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import numpy as np
 import pytest
 from chat_server import ChatServer, completion
@@ -28,9 +31,7 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 def ask(server: ChatServer, **settings) -> tuple[ChatTeacher, dict[str, str]]:
-    teacher = make_teacher(
-        {"name": "chat", "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, **settings}
-    )
+    teacher = make_teacher({"name": "chat", **server.settings(**settings)})
     assert isinstance(teacher, ChatTeacher)
     return teacher, teacher.messages(REQUEST, rng=np.random.default_rng(0))
 
@@ -89,8 +90,6 @@ def test_the_parser_survives_anything(answer):
 
 @given(st.dictionaries(st.sampled_from(["alice", "BOB", "x"]), st.one_of(st.none(), st.integers(), ANYTHING)))
 def test_the_parser_survives_any_object(values):
-    import json
-
     check(parse_messages(json.dumps(values), AGENTS), AGENTS)
 
 
@@ -100,8 +99,6 @@ def test_the_parser_survives_any_name(names, message):
 
 
 def test_hostile_lengths_are_quick():
-    import time
-
     begun = time.perf_counter()
     for hostile in ("{" * 10**6, "alice" + "(" * 10**6, "\n" * 10**6, "*" * 10**6, "alice:\n" * 10**5, "- " * 10**6):
         check(parse_messages(hostile, AGENTS), AGENTS)
@@ -110,14 +107,9 @@ def test_hostile_lengths_are_quick():
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "I'm sorry, but I can't assist with that.",
-        "Sorry, I cannot help with that request",
-        "As an AI language model I have no plate",
-        "i can’t comply",
-        "We cannot provide messages",
-    ],
-)
+    ["I'm sorry, but I can't assist with that.", "Sorry, I cannot help with that request",
+     "As an AI language model I have no plate", "i can’t comply", "We cannot provide messages"],
+)  # fmt: skip
 def test_refusals(text):
     assert is_refusal(text)
 
@@ -156,13 +148,12 @@ def test_its_prompts_are_a_setting(tmp_path):
         (tmp_path / "observation.txt").write_text("{agent}, who looks at {text}")
         assert ask(server, prompts=str(tmp_path))[1] == GOOD
         (tmp_path / "teacher.txt").write_text("{observations}")
-        with pytest.raises(UserError, match=r"`teacher.prompts` .*`teacher` has no \{form\}"):
+        with pytest.raises(UserError, match=r"`teacher.prompts` .*`teacher` .*\{form\}"):
             ask(server, prompts=str(tmp_path))
     papers, own = (request["messages"][-1]["content"] for request in server.requests)
-    assert papers.startswith("You help 2 agents") and "Two cooks share a kitchen." in papers
+    assert papers.startswith("You help 2 agents") and "Two cooks share a kitchen." in papers and "a salad" in papers
     assert "What agent alice observes: You see a {tomato}.\nWhat agent bob observes: You see a plate." in papers
-    assert "Make a salad." in papers and "at most 10 words:\nalice: message\nbob: message" in papers
-    assert "alice, who looks at You see a {tomato}.\nbob, who" in own and "You write the messages that 2" in own
+    assert "alice, who looks at You see a {tomato}.\nbob, who" in own and not own.startswith("You help")
 
 
 def test_its_prompts_are_known_by_their_texts(tmp_path):
@@ -186,29 +177,21 @@ def test_its_prompts_are_known_by_their_texts(tmp_path):
     [
         ("I'm sorry, but I cannot assist with that.", {"refusals": 2}),
         ("alice: i am sorry, i cannot comply\nbob: i chop the lettuce", {"refusals": 1, "labels": 1}),
-        ("alice: ???\nbob: <message>", {"garbage": 2}),
-        ("what a fine day", {"missing": 2}),
-        ("", {"missing": 2}),
-        ("alice: i chop", {"labels": 1, "missing": 1}),
-        (b"<html>", {"failures": 2}),
-        (500, {"failures": 2}),
-        (400, {"failures": 2}),
+        ("alice: ???\nbob: <message>", {"garbage": 2}), ("alice: i chop", {"labels": 1, "missing": 1}),
+        ("what a fine day", {"missing": 2}), ("", {"missing": 2}), (b"<html>", {"failures": 2}), (400, {"failures": 2}),
         (completion("alice: i chop\nbob", "length"), {"labels": 1, "missing": 1, "truncated": 1}),
         ("bob: i chop" + "\n x" * 100_000, {"labels": 1, "missing": 1}),
     ],
-)
+)  # fmt: skip
 def test_poor_answers_are_counted(answer, counts):
     with ChatServer(answer) as server:
         teacher, messages = ask(server, max_retries=1)
     assert teacher.counts == {"requests": 1, **counts} and len(messages) == counts.get("labels", 0)
 
 
-def test_a_revoked_key_is_no_single_failure():
-    with ChatServer(401) as server, pytest.raises(ChatDownError, match="is the key right"):
+def test_a_revoked_key_is_no_single_failure_and_failures_can_be_asked_for():
+    with ChatServer(401) as server, pytest.raises(ChatDownError):
         ask(server)
-
-
-def test_failures_can_be_asked_for():
     with ChatServer(500) as server, pytest.raises(ChatError):
         ask(server, max_retries=0, on_error="raise")
 
@@ -220,7 +203,7 @@ def test_what_a_user_must_mend_raises():
         ChatTeacher("gpt", api_key_env="NO_SUCH_KEY").messages(REQUEST, rng=np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("settings", [{}, {"model": "x", "on_error": "cry"}, {"model": "x", "modle": 1}])
-def test_bad_settings(settings):
-    with pytest.raises(UserError):
-        make_teacher({"name": "chat", **settings})
+@pytest.mark.parametrize(("setting", "value"), [("model", None), ("on_error", "cry"), ("modle", 1)])
+def test_bad_settings(setting, value):
+    with pytest.raises(UserError, match=f"`{setting}`"):
+        make_teacher({"name": "chat", "model": "x", setting: value})

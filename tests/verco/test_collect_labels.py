@@ -8,12 +8,10 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas
-import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from chat_server import ChatServer, Late
@@ -82,8 +80,8 @@ def test_the_seed_decides(whole, tmp_path):
     report = collect(tmp_path / "same")
     assert report.complete and report.labels == len(rows(whole))
     assert rows(tmp_path / "same") == rows(whole)
-    collect(tmp_path / "other", seed=1)
-    assert rows(tmp_path / "other") != rows(whole)
+    collect(tmp_path / "other", seed=1, target_labels=40)
+    assert rows(tmp_path / "other")[:40] != rows(whole)[:40]
 
 
 GOOD = "alice: please bring the tomato\nbob: i chop the tomato now"
@@ -123,11 +121,12 @@ def test_other_settings_are_refused(whole, other):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"target_labels": 0}, {"policy": "best"}, {"random_share": 1.5}, {"teacher": "owl"}, {"seed": -1}]
+    ("setting", "value"),
+    [("target_labels", 0), ("policy", "best"), ("random_share", 1.5), ("teacher", "owl"), ("seed", -1)],
 )
-def test_bad_settings(tmp_path, bad):
-    with pytest.raises(UserError):
-        collect(tmp_path / "bad", **bad)
+def test_bad_settings(tmp_path, setting, value):
+    with pytest.raises(UserError, match=f"`{setting}`"):
+        collect(tmp_path / "bad", **{setting: value})
 
 
 def _cut(folder: Path) -> None:
@@ -135,16 +134,8 @@ def _cut(folder: Path) -> None:
     part.write_bytes(part.read_bytes()[:200])
 
 
-def _write(text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / "_collection.json").write_text(text)
-
-
-def _change(**values: Any) -> Callable[[Path], object]:
-    return lambda folder: _write(json.dumps({**state(folder), **values}))(folder)
-
-
-def _table(**columns: list[Any]) -> Callable[[Path], object]:
-    return lambda folder: parquet.write_table(pa.table(columns), folder / "part-00000.parquet")
+def _fewer_than_no_parts(folder: Path) -> None:
+    (folder / "_collection.json").write_text(json.dumps({**state(folder), "parts": -1}))
 
 
 def _folder_as_state(folder: Path) -> None:
@@ -155,17 +146,12 @@ def _folder_as_state(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (_cut, "'part-00000.parquet' is damaged or no Parquet file"),
+        (_cut, "'part-00000.parquet' is damaged"),
         (lambda folder: (folder / "part-00000.parquet").unlink(), "'part-00000.parquet' is missing"),
-        (_table(prompt=["a"]), "'part-00000.parquet' has no column message"),
-        (_table(prompt=[1], message=["b"]), "'part-00000.parquet' has a column prompt of int64"),
-        (_table(prompt=["a"], message=pa.array([None], pa.string())), "column message with 1 empty cells"),
-        (_write('{"settings": '), "'_collection.json' is damaged"),
         (lambda folder: (folder / "_collection.json").write_bytes(b"\xff\xfe"), "'_collection.json' is damaged"),
-        (_change(parts=-1), "'_collection.json' is damaged"),
-        (_change(state={"round": "one"}), "'_collection.json' is damaged"),
+        (_fewer_than_no_parts, "'_collection.json' is damaged"),
         (_folder_as_state, "'_collection.json' cannot be read"),
-        (lambda folder: (folder / "_collection.json").unlink(), "'_collection.json' is missing beside the parts"),
+        (lambda folder: (folder / "_collection.json").unlink(), "'_collection.json' is missing"),
     ],
 )
 def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, damage, words):
@@ -187,21 +173,21 @@ def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, dama
     assert collect(folder).complete and rows(folder) == rows(whole) and paid.exists()
 
 
-@pytest.mark.parametrize("name", ["part-1.parquet", "other.parquet"])
-def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path, name):
+def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path):
     folder = tmp_path / "labels"
     shutil.copytree(whole, folder)
-    (folder / name).write_bytes(b"mine")
-    with pytest.raises(UserError, match=f"holds '{name}', which no collection wrote; move it away"):
+    mine = folder / "part-1.parquet"
+    mine.write_bytes(b"mine")
+    with pytest.raises(UserError, match="'part-1.parquet', which no collection wrote"):
         collect(folder)
-    (folder / name).rename(tmp_path / name)
+    mine.unlink()
     assert collect(folder).complete and rows(folder) == rows(whole)
 
 
 def test_an_output_that_is_no_folder_is_told(tmp_path):
     (tmp_path / "file").write_text("x")
     for output in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="`output` .*/file.* cannot be made .*"):
+        with pytest.raises(UserError, match="`output` .*/file.* cannot be made"):
             collect(output)
     assert (tmp_path / "file").read_text() == "x"
 
@@ -233,10 +219,8 @@ def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path):
         found = rows(tmp_path / "labels")
         asked = len(server.requests)
         collect(tmp_path / "again", teacher=teacher, target_labels=1, max_decisions=1, teacher_share=0.0)
-    assert {row["message"] for row in found} <= {
-        "please bring the tomato",
-        "i chop the tomato now, and then more and more",
-    }
+    cut = "i chop the tomato now, and then more and more"
+    assert {row["message"] for row in found} <= {"please bring the tomato", cut}
     assert {row["teacher"] for row in found} == {"chat"}
     assert len(server.requests) <= asked + 4  # only the failed moments are asked again
 
@@ -282,11 +266,11 @@ def state(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "_collection.json").read_text())
 
 
-@pytest.mark.parametrize("trouble", [401, 500, None])
+@pytest.mark.parametrize("trouble", [401, None])
 def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_is_back(trouble, tmp_path):
     folder = tmp_path / "labels"
     with ChatServer(*[GOOD] * 5, trouble) as server:
-        with pytest.raises(UserError, match="refuses to answer|no answer to 3 questions in a row"):
+        with pytest.raises(UserError, match="refuses to answer|3 questions in a row"):
             collect(folder, teacher=chat(server), **CHAT)
         answered = set(prompts(server)[:5])
         assert len(server.requests) <= 8
@@ -299,10 +283,10 @@ def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_i
     assert len(rows(folder)) >= 60
 
 
-@pytest.mark.parametrize("answer", ["I'm sorry, but I cannot assist with that.", "???", 400])
+@pytest.mark.parametrize("answer", ["???", 400])
 def test_a_useless_teacher_is_given_up_early(answer, tmp_path):
     with ChatServer(answer) as server:
-        with pytest.raises(UserError, match="gave no label in 20 moments in a row .*raise `max_empty_moments`"):
+        with pytest.raises(UserError, match="`max_empty_moments`"):
             collect(tmp_path / "labels", teacher=chat(server), max_empty_moments=20, **CHAT)
         assert len(server.requests) <= 20
     assert not state(tmp_path / "labels")["complete"]
@@ -347,12 +331,12 @@ def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_pat
 def test_killed_again_and_again_nothing_is_paid_twice(tmp_path):
     folder = tmp_path / "labels"
     with ChatServer(GOOD) as server:
-        settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 100}
+        settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 60}
         for kill in range(2):
             child = forked.begin(collect_slowly, folder, settings)
             try:
                 end = time.monotonic() + 60
-                while len(server.requests) < 25 * (kill + 1) and time.monotonic() < end and child.is_alive():
+                while len(server.requests) < 15 * (kill + 1) and time.monotonic() < end and child.is_alive():
                     time.sleep(0.005)
             finally:
                 child.kill()
@@ -361,9 +345,8 @@ def test_killed_again_and_again_nothing_is_paid_twice(tmp_path):
         # At most the request that was under way is sent again.
         assert len(server.requests) <= len(set(prompts(server))) + 2
         collect_labels(ENV, tmp_path / "whole", **settings)
-    assert {(row["prompt"], row["message"]) for row in rows(folder)} == {
-        (row["prompt"], row["message"]) for row in rows(tmp_path / "whole")
-    }
+    one, other = ({(row["prompt"], row["message"]) for row in rows(place)} for place in (folder, tmp_path / "whole"))
+    assert one == other
 
 
 def test_agents_that_come_and_go_are_labelled_while_they_choose(tmp_path):

@@ -126,10 +126,7 @@ def test_adapters_in_bfloat16_take_half_the_bytes_and_compute_nearly_the_same(ch
     base = logits(network.lm.base.model, network)
     assert (found - known).abs().mean() < 0.05 * (known - base).abs().mean()
     assert "PEFT adapters (bfloat16)" in (tmp_path / "out/README.md").read_text()
-    for options, words in (
-        ({"dtype": "float8"}, "`dtype` is 'float8'"),
-        ({"dtype": "float16", "merge": True}, "merge"),
-    ):
+    for options, words in (({"dtype": "float8"}, "`dtype`"), ({"dtype": "float16", "merge": True}, "merge")):
         with pytest.raises(UserError, match=words):
             export_models(checkpoint, tmp_path / "other", **options)
 
@@ -145,23 +142,19 @@ def test_the_embedded_model_says_what_it_is():
 
 def test_what_cannot_be_exported_is_told(checkpoint, tmp_path):
     (tmp_path / "file").touch()
-    for below in (tmp_path / "file" / "out", Path("/proc/out")):
-        with pytest.raises(UserError, match="`folder`: no models can be written to '.*out': .*"):
-            export_models(checkpoint, below)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="`folder` is .*full', which is there already"):
-        export_models(checkpoint, tmp_path / "full")
-    with pytest.raises(UserError, match="There is no checkpoint at"):
-        export_models(tmp_path / "nowhere", tmp_path / "out")
     numbers = write_policy(tmp_path / "numbers", {}, PolicyManifest("MAPPO", {}, {}, kind="numeric"))
-    with pytest.raises(UserError, match="of MAPPO holds no language model"):
-        export_models(numbers, tmp_path / "out")
     values = json.loads((checkpoint / "policy.json").read_text())
     values["model_config"]["base_model"] = "somebody/elses"
     spoilt = write_policy(tmp_path / "spoilt", {}, PolicyManifest(**values))
-    with pytest.raises(UserError, match='recorded `base_model` "somebody/elses".*--trust'):
-        export_models(spoilt, tmp_path / "out")
+    for source, folder, told in (
+        (checkpoint, tmp_path / "file" / "out", "`folder`"), (checkpoint, Path("/proc/out"), "`folder`"),
+        (checkpoint, tmp_path / "full", "`folder` .* already"), (numbers, tmp_path / "out", "MAPPO"),
+        (tmp_path / "nowhere", tmp_path / "out", "no checkpoint"), (spoilt, tmp_path / "out", "`base_model` .*--trust"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=told):
+            export_models(source, folder)
     assert not (tmp_path / "out").exists() and (tmp_path / "full" / "thesis.tex").exists()
 
 
@@ -179,7 +172,7 @@ def test_what_peft_says_of_an_adapter_in_a_checkpoint_tells_the_remedy(base, che
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     assert base_of_adapter(settings) == base
     for load in (AutoPeftModelForCausalLM.from_pretrained, lambda path: pipeline("text-generation", model=path)):
-        with pytest.raises(OSError, match=f"{base} of rllib_llm_comm .`rllib export CHECKPOINT FOLDER` writes models"):
+        with pytest.raises(OSError, match=f"{base} of rllib_llm_comm .`rllib export"):
             load(str(folder))
 
 

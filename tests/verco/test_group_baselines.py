@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
 from loop import Loop
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from toys import ColourTalk, door_talkers, talkers
 
 from rllib_llm_comm.core.errors import UserError
@@ -81,11 +84,9 @@ def expected(episodes, how):
         others = list(table[key])
         if how == "rloo":
             others.remove(own)
-            advantage = own - np.mean(others)
-        else:
-            advantage = own - np.mean(others)
-            if how == "grpo":
-                advantage /= max(1e-4, np.std(others))
+        advantage = own - np.mean(others)
+        if how == "grpo":
+            advantage /= max(1e-4, np.std(others))
         values.append(np.full(count, advantage))
         lengths.append(count)
     if how == "grpo":
@@ -94,12 +95,16 @@ def expected(episodes, how):
     return np.concatenate(values)
 
 
-@pytest.mark.parametrize("how", ["rloo", "grpo", "dr_grpo"])
+HOW = {
+    "rloo": {},
+    "grpo": {"advantages": "grpo"},
+    "dr_grpo": {"advantages": "grpo", "normalize_by_std": False, "normalize_by_length": False},
+}
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_advantages_of_real_roll_outs_over_several_pieces(how):
-    training = {"rloo": {}, "grpo": {"advantages": "grpo"}}.get(
-        how, {"advantages": "grpo", "normalize_by_std": False, "normalize_by_length": False}
-    )
-    loop = Loop(config(env_config={"busy": (1, 3), "length": 7, "pay_busy": 0.1}, **training))
+    loop = Loop(config(env_config={"busy": (1, 3), "length": 7, "pay_busy": 0.1}, **HOW[how]))
     episodes = [*loop.runner.sample(), *loop.runner.sample()]  # as RLlib fills a batch
     assert len(episodes) == 12
     table, _ = by_agent(episodes)
@@ -112,8 +117,6 @@ def test_advantages_of_real_roll_outs_over_several_pieces(how):
 
 
 def test_groups_over_two_runners():
-    from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
-
     loop = Loop(config())
     weights = loop.learner.get_state(components="rl_module", inference_only=True)
     episodes = []
@@ -132,18 +135,11 @@ def test_groups_over_two_runners():
 def test_groups_are_whole_also_where_bad_episodes_last_longer():
     """RLlib alone plays good games again and throws away the long ones."""
     loop = Loop(config(env=Uneven, env_config={"length": 30}))
-    lengths = []
-    for _ in range(8):
+    for _ in range(5):
         episodes = loop.runner.sample()
-        lengths += [episode.env_t for episode in episodes]
-        assert len(episodes) == 6 and len(set(lengths[-6:])) > 1
+        assert len(episodes) == 6 and len({episode.env_t for episode in episodes}) > 1
         table, _ = by_agent(episodes)
         assert len(table) == 4 and all(len(own) == 3 for own in table.values())
-    # The same games without waiting: the batch has short episodes twice and lacks long ones.
-    for adapter in loop.runner.env.unwrapped.envs:
-        adapter.unwrapped._starts = None
-    plain = [loop.runner.sample() for _ in range(8)]
-    assert np.mean([e.env_t for piece in plain for e in piece]) < np.mean(lengths)
 
 
 def test_prompts_are_groups():
@@ -195,7 +191,7 @@ def test_the_kl_stop_leaves_nothing_to_do():
 def test_behind_a_prompt_nobody_can_say_what_its_message_was_worth():
     settings = door_talkers(advantages="rloo", group_by="prompt", message_credit="team")
     settings.communication(train_messages=True, message_temperature=1.0).env_runners(batch_mode="complete_episodes")
-    with pytest.raises(UserError, match="`group_by` is 'prompt' with `message_credit` 'team'.*set `group_by` to"):
+    with pytest.raises(UserError, match="`group_by` .* `message_credit`"):
         settings.validate()
     settings.training(message_credit="speaker").validate()
 
@@ -203,27 +199,22 @@ def test_behind_a_prompt_nobody_can_say_what_its_message_was_worth():
 def test_cut_episodes_are_refused():
     loop = Loop(config())
     pieces = loop.runner.sample(num_timesteps=12)
-    with pytest.raises(UserError, match="6 of 6 episodes of a batch are cut.*set `batch_mode` to 'complete_episodes'"):
+    with pytest.raises(UserError, match="`batch_mode`"):
         loop.batch(pieces)
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"advantages": "rlo"}, "`advantages` is 'rlo' but must be one of 'gae', 'rloo', 'grpo'.*Did you mean"),
-        ({"group_size": 1}, "`group_size` is 1 but must be a whole number of at least 2"),
-        ({"group_size": 1, "group_by": "prompt"}, None),
-        ({"group_size": 4}, "`num_envs_per_env_runner` is 6 but must be a multiple of `group_size` 4"),
-        ({"batch_mode": "truncate_episodes"}, "`batch_mode` is 'truncate_episodes' with `advantages` 'rloo'"),
-        ({"num_learners": 2, "minibatch_size": 8}, "`num_learners` is 2 with `advantages` 'rloo'"),
-        ({"advantages": "gae", "group_size": 4}, None),
-        ({"advantages": "gae", "critic_hiddens": None}, "`critic_hiddens` is None but PPO trains a critic"),
+        ({"advantages": "rlo"}, "`advantages` .*Did you mean"), ({"group_size": 1}, "`group_size`"),
+        ({"group_size": 4}, "`num_envs_per_env_runner` .* multiple of `group_size`"),
+        ({"batch_mode": "truncate_episodes"}, "`batch_mode` .* `advantages`"),
+        ({"num_learners": 2, "minibatch_size": 8}, "`num_learners` .* `advantages`"),
+        ({"advantages": "gae", "critic_hiddens": None}, "`critic_hiddens`"),
+        ({"group_size": 1, "group_by": "prompt"}, None), ({"advantages": "gae", "group_size": 4}, None),
     ],
-)
+)  # fmt: skip
 def test_bad_values_are_refused(values, words):
     settings = config().update_from_dict(values)
-    if words is None:
+    with pytest.raises(UserError, match=words) if words else contextlib.nullcontext():
         settings.validate()
-    else:
-        with pytest.raises(UserError, match=words):
-            settings.validate()

@@ -15,9 +15,7 @@ from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import (
     IGNORED,
-    UTTERANCE_CHOICE,
     UTTERANCE_IDS,
-    UTTERANCE_TARGETS,
     UtteranceEncoder,
     encode_examples,
     message_log_probs,
@@ -26,17 +24,6 @@ from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 PROMPTS = ["you see red. i say:", "you are alice in the left room. i say:", "i say:"]
 MESSAGES = ["i see red", "please bring the tomato", ""]
-
-
-def test_rows_end_with_the_end_token(random_base):
-    arrays = encode_examples(random_base, PROMPTS, MESSAGES, 64)
-    for row, (ids, labels) in enumerate(zip(arrays["message_ids"], arrays["message_labels"], strict=True)):
-        said = [int(t) for t in labels if t != IGNORED]
-        assert said[-1] == random_base.eos_id
-        assert random_base.decode(said) == MESSAGES[row]
-        whole = random_base.encode(f"{PROMPTS[row]} {MESSAGES[row]}" if MESSAGES[row] else PROMPTS[row])
-        assert ids[: len(whole) + 1].tolist() == [*whole, random_base.eos_id]
-        assert (ids[labels != IGNORED] == labels[labels != IGNORED]).all()
 
 
 def test_log_probs_equal_a_plain_loop(adapted):
@@ -58,7 +45,7 @@ def test_log_probs_equal_a_plain_loop(adapted):
 
 
 def test_too_long_rows_are_refused(random_base):
-    with pytest.raises(UserError, match="`max_prompt_tokens` is 3"):
+    with pytest.raises(UserError, match="`max_prompt_tokens`"):
         encode_examples(random_base, PROMPTS, MESSAGES, 3)
 
 
@@ -152,7 +139,5 @@ def test_arrays_fit_their_spaces(network):
             row = encoder.encode(views()[0], said)
             for name, space in encoder.space().items():
                 assert space.contains(row[name]), name
-    assert UTTERANCE_TARGETS in UtteranceEncoder(network.lm.base, 160, 5).space()
-    assert UTTERANCE_CHOICE in UtteranceEncoder(network.lm.base, 160, 5, MENU).space()
     with pytest.raises(UserError, match="max_prompt_tokens"):
         UtteranceEncoder(network.lm.base, 4, 5).encode(views()[0], written(network, "i see red"))[UTTERANCE_IDS]

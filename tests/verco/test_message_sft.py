@@ -53,14 +53,12 @@ def config(labels, **training):
 
 @pytest.fixture(scope="module")
 def trained(labels, tmp_path_factory):
-    algo = config(labels).build_algo()
-    module = algo.learner_group._learner.module["shared"].unwrapped()
-    before = {name: p.clone() for name, p in module.named_parameters()}
-    results = [algo.train() for _ in range(6)]
-    after = {name: p.clone() for name, p in module.named_parameters()}
-    path = algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
-    algo.stop()
-    return results, before, after, path
+    with running(config(labels)) as algo:
+        module = algo.learner_group._learner.module["shared"].unwrapped()
+        before = {name: p.clone() for name, p in module.named_parameters()}
+        results = [algo.train() for _ in range(6)]
+        after = {name: p.clone() for name, p in module.named_parameters()}
+        return results, before, after, algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
 
 
 def test_learns_what_the_teacher_says(trained):
@@ -87,9 +85,8 @@ def test_a_seed_fixes_what_is_learned_in_whatever_order_files_are_read(labels, t
         shutil.copy(Path(labels) / f"{name}.parquet", tmp_path / f"{other}.parquet")
     losses = []
     for folder in (labels, str(tmp_path)):
-        algo = config(folder).build_algo()
-        losses.append(algo.train()["message_sft"]["held_out_loss"])
-        algo.stop()
+        with running(config(folder)) as algo:
+            losses.append(algo.train()["message_sft"]["held_out_loss"])
     assert losses[0] == losses[1]
 
 
@@ -163,6 +160,5 @@ def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
 
 
 def test_files_without_the_columns_are_refused(tmp_path):
-    folder = write_labels(tmp_path, rows=4, columns=("prompt",))
     with pytest.raises(UserError, match="has no column message"):
-        config(folder).build_algo()
+        config(write_labels(tmp_path, rows=4, columns=("prompt",))).build_algo()

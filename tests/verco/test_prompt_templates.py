@@ -26,6 +26,7 @@ from rllib_llm_comm.verco.policy import load_adapter_of
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 PHRASES = ("wait", "do nothing", "get the tomato", "do nothing")
+HEARD = {"bob": "bring the tomato"}
 MINE = {"message": "{text}{subgoal} i say to you:", "action": "{text} i may {options}.{subgoal}{heard} so i"}
 
 
@@ -39,7 +40,7 @@ def test_scores_are_those_of_the_plain_engine(prompts):
     randomise(network, "action", std=0.2, seed=1)
     encoder = ObservationEncoder(network.lm.base, network.settings)
     views = [view(), view((True, False, True, True)), view((True, True, True, True), "i wait."), view(subgoal="cook")]
-    rows = [encoder.encode(one, {"bob": "bring the tomato"}) for one in views]
+    rows = [encoder.encode(one, HEARD) for one in views]
     batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
     with torch.no_grad():
         inputs = (batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
@@ -49,23 +50,9 @@ def test_scores_are_those_of_the_plain_engine(prompts):
         )
     torch.testing.assert_close(fast, plain, atol=1e-3, rtol=1e-4)
     for one, row in zip(views, rows, strict=True):
-        expected = network.settings.templates.action(
-            one.text, {"bob": "bring the tomato"}, one.subgoal, [p for p, m in zip(PHRASES, one.mask, strict=True) if m]
-        )
-        assert (
-            words_of(network.lm.base, row["prompt_ids"]) == expected == encoder.prompt(one, {"bob": "bring the tomato"})
-        )
-
-
-def test_only_the_allowed_options_are_listed_and_what_is_remembered_knows_them():
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompts=MINE))
-    encoder = ObservationEncoder(network.lm.base, network.settings)
-    told = [
-        words_of(network.lm.base, encoder.encode(view(mask), {})["prompt_ids"])
-        for mask in ((True, True, True, True), (True, False, True, False), (True, True, True, True))
-    ]
-    assert told[0] == told[2] == "i see a tomato. i may wait, do nothing, get the tomato. so i"
-    assert told[1] == "i see a tomato. i may wait, get the tomato. so i"
+        allowed = [phrase for phrase, free in zip(PHRASES, one.mask, strict=True) if free]
+        expected = network.settings.templates.action(one.text, HEARD, one.subgoal, allowed)
+        assert words_of(network.lm.base, row["prompt_ids"]) == expected == encoder.prompt(one, HEARD)
 
 
 def test_messages_stand_behind_the_template_wherever_they_are_made():
@@ -129,7 +116,7 @@ def test_policies_from_before_have_the_default(talker):
     assert prompt.endswith(" next i") and " i may " not in prompt
 
 
-@pytest.mark.parametrize("prompts", ["/etc", "mine", 3, {"action": "{text.__class__}"}, {"action": ["x"]}])
+@pytest.mark.parametrize("prompts", ["/etc", 3, {"action": "{text.__class__}"}])
 def test_a_strangers_prompts_read_no_folder_and_run_nothing(talker, prompts):
     written, _ = talker
     manifest = json.loads((written / "policy.json").read_text())

@@ -28,10 +28,10 @@ def test_trains_in_silence(tmp_path):
         algo.restore_from_path(path)
         manifest = json.loads((tmp_path / "checkpoint/policy/policy.json").read_text())
         change(tmp_path / "checkpoint", model_config={**manifest["model_config"], "lora_r": 99})
-        with pytest.raises(UserError, match="`lora_r` is .* in this run but 99 in the checkpoint"):
+        with pytest.raises(UserError, match="`lora_r` .* 99"):
             algo.restore_from_path(path)
         change(tmp_path / "checkpoint", algorithm="Verco", model_config=manifest["model_config"])
-        with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
+        with pytest.raises(UserError, match="checkpoint of Verco"):
             algo.restore_from_path(path)
     assert policy.manifest.algorithm == "TWOSOME"
     assert policy.network.settings.score_normalization == "word"
@@ -55,9 +55,9 @@ def test_learns_to_do_what_the_text_says():
 
 
 def test_messages_and_unknown_systems_are_refused():
-    with pytest.raises(UserError, match="`published` is 'gpt'"):
+    with pytest.raises(UserError, match="`published`"):
         TWOSOMEConfig().published("gpt")
-    with pytest.raises(UserError, match="must be 'none'"):
+    with pytest.raises(UserError, match="`messages`"):
         talkers(TWOSOMEConfig, {"length": 6}).communication(messages="student").validate()
 
 

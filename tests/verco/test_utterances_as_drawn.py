@@ -9,7 +9,6 @@ from byte_level import byte_level_model
 from toys import language_model, randomise
 
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
-from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
@@ -59,7 +58,7 @@ def path_of(network, view, ids, role=MESSAGE):
     return logits.log_softmax(-1)[len(prompt) - 1 : -1].double()
 
 
-def test_the_ids_are_those_that_were_drawn(network, drawn):
+def test_the_ids_are_those_that_were_drawn(network, views, drawn):
     base = network.lm.base
     ended = [message for message in drawn if message.ids[-1] == base.eos_id]
     cut = [message for message in drawn if message.ids[-1] != base.eos_id]
@@ -67,26 +66,15 @@ def test_the_ids_are_those_that_were_drawn(network, drawn):
     for message in ended:
         assert base.eos_id not in message.ids[:-1]
     for message in cut:  # the token that went too far is there, or there were too many
-        assert (
-            len(base.decode(message.ids).split()) > WORDS or "\n" in base.decode(message.ids) or len(message.ids) == 12
-        )
+        text = base.decode(message.ids)
+        assert len(text.split()) > WORDS or "\n" in text or len(message.ids) == 12
     assert all(len(message.text.split()) <= WORDS for message in drawn)
-
-
-def test_the_text_alone_would_be_another_message(network, views, drawn):
-    base = network.lm.base
-    other = 0
+    others = 0  # that would be, read from their text alone
     for view, message in zip(views, drawn, strict=True):
         prompt = message_prompt(view.text)
-        again = base.encode(f"{prompt} {message.text}" if message.text else prompt)[len(base.encode(prompt)) :]
-        other += (*again, base.eos_id) != message.ids
-    assert other > len(drawn) / 2
-
-
-def test_both_engines_draw_the_same(network, views, drawn):
-    prompts = [message_prompt(view.text) for view in views]
-    plain = ENGINES["plain"].messages(network.lm, prompts, max_words=WORDS, temperature=1.0, seed=3)
-    assert plain == drawn
+        again = base.encode(f"{prompt} {message.text}".rstrip())[len(base.encode(prompt)) :]
+        others += (*again, base.eos_id) != message.ids
+    assert others > len(drawn) / 2
 
 
 def test_probability_entropy_and_drift_of_what_was_drawn(network, views, drawn):
@@ -124,24 +112,6 @@ def test_every_term_has_a_gradient_for_the_message_adapter_only(network, views, 
         name.split(".")[0] for name, gradient in found.items() if gradient is not None and gradient.abs().sum() > 0
     }
     assert moved == {MESSAGE}
-
-
-def test_parts_change_nothing(network, views, drawn):
-    arrays = arrays_of(network, views, drawn)
-
-    def loss():
-        terms = network.utterance_terms(arrays)
-        return (terms.log_probs + terms.entropy + terms.kl).sum()
-
-    whole = gradients(network, loss)
-    object.__setattr__(network.settings, "micro_batch_tokens", 60)
-    try:
-        parts = gradients(network, loss)
-    finally:
-        object.__setattr__(network.settings, "micro_batch_tokens", None)
-    for name, gradient in whole.items():
-        if gradient is not None:
-            np.testing.assert_allclose(parts[name], gradient, atol=2e-3, rtol=1e-3)
 
 
 def test_the_longest_prompt_leaves_room_for_any_message(network, views, drawn):

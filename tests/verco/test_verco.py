@@ -18,15 +18,15 @@ from tests.running import running
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
+ENGINES = ("fast", "plain")
+
+
 @pytest.fixture(scope="module")
 def message_source(tmp_path_factory):
     """A checkpoint with a message adapter of its own."""
-    algo = talkers().build_algo()
-    module = algo.learner_group._learner.module["shared"].unwrapped()
-    randomise(module.network, "message", std=0.5, seed=9)
-    path = algo.save_to_path(str(tmp_path_factory.mktemp("source") / "checkpoint"))
-    algo.stop()
-    return path
+    with running(talkers()) as algo:
+        randomise(algo.learner_group._learner.module["shared"].unwrapped().network, "message", std=0.5, seed=9)
+        return algo.save_to_path(str(tmp_path_factory.mktemp("source") / "checkpoint"))
 
 
 @pytest.mark.parametrize(
@@ -66,22 +66,13 @@ def test_runners_and_learners(runners, learners, message_source):
 
 def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
     own = load_policy(message_source).network
-    with (
-        AdapterServer(load_policy(message_source).network.lm) as server,
-        running(
-            talkers()
-            .communication(
-                message_checkpoint=message_source,
-                message_server={"base_url": server.url, "adapter_folder": str(tmp_path / "adapters")},
-            )
-            .build_algo()
-        ) as algo,
-    ):
-        results = algo.train()
+    with AdapterServer(load_policy(message_source).network.lm) as server:
+        place = {"base_url": server.url, "adapter_folder": str(tmp_path / "adapters")}
+        with running(talkers().communication(message_checkpoint=message_source, message_server=place)) as algo:
+            results = algo.train()
     assert results["env_runners"]["message_words"] > 0
-    assert server.paths[0] == "/v1/load_lora_adapter" and server.paths[1:] == ["/v1/completions"] * (
-        len(server.paths) - 1
-    )
+    first, *others = server.paths
+    assert first == "/v1/load_lora_adapter" and set(others) == {"/v1/completions"}
     (folder,) = (tmp_path / "adapters").iterdir()
     prompts = ["you see red. i say:"]
     said = own.write_messages(prompts)
@@ -101,20 +92,14 @@ def curve(settings):
 
 
 def test_same_seed_same_curve_with_the_plain_engine(message_source):
-    curves = [
-        curve(
-            talkers(minibatch_size=12).language_model(engine=engine).communication(message_checkpoint=message_source)
-        )[1]
-        for engine in ("fast", "plain")
-    ]
-    np.testing.assert_allclose(curves[0], curves[1], atol=1e-4)
-    assert np.ptp([row[2] for row in curves[0]]) > 0  # something was learned
+    taught = talkers(minibatch_size=12).communication(message_checkpoint=message_source)
+    fast, plain = (curve(taught.copy(copy_frozen=False).language_model(engine=engine))[1] for engine in ENGINES)
+    np.testing.assert_allclose(fast, plain, atol=1e-4)
+    assert np.ptp([row[2] for row in fast]) > 0  # something was learned
 
 
 def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_roll_out_to_update(tmp_path):
-    plain, fast = (
-        curve(talkers(minibatch_size=12).language_model(lora_layers=1, engine=engine)) for engine in ("plain", "fast")
-    )
+    fast, plain = (curve(talkers(minibatch_size=12).language_model(lora_layers=1, engine=engine)) for engine in ENGINES)
     np.testing.assert_allclose(fast[1], plain[1], atol=1e-4)
     assert np.ptp([row[2] for row in fast[1]]) > 0
     networks = [
@@ -170,7 +155,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
 
 
 def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
-    with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
+    with pytest.raises(UserError, match="no checkpoint at .*nowhere"):
         talkers().communication(message_checkpoint=str(tmp_path / "nowhere")).build_algo()
     with pytest.raises(UserError, match="`lora_r` is 2"):
         talkers().language_model(lora_r=2).communication(message_checkpoint=message_source).build_algo()
@@ -189,18 +174,6 @@ def test_evaluation_runners_may_talk_in_another_way():
         assert results["evaluation"]["env_runners"]["num_episodes"] == 2
         assert "message_words" not in results["evaluation"]["env_runners"]
         assert "message_words" in results["env_runners"]
-
-
-def test_same_seed_same_run():
-    def returns():
-        with running(talkers()) as algo:
-            results = [algo.train() for _ in range(2)]
-            weights = algo.learner_group._learner.module["shared"].get_state()
-            return [r["env_runners"]["episode_return_mean"] for r in results], weights
-
-    (one, first), (other, second) = returns(), returns()
-    assert one == other
-    assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_registered_names_reach_tune():
@@ -226,19 +199,14 @@ def test_learns_to_use_messages():
     register_teacher("telling", Telling)
     best = {}
     for messages in ("teacher", "constant"):
-        algo = (
-            talkers(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, target_kl=None, gamma=0.0)
-            .environment(register(), env_config={"length": 8, "busy": (1, 1)})
-            .env_runners(num_envs_per_env_runner=8)
-            .communication(messages=messages, teacher="telling")
-            .build_algo()
-        )
+        rates = {"train_batch_size_per_learner": 256, "lr": 5e-3, "num_epochs": 4, "target_kl": None, "gamma": 0.0}
+        config = talkers(env_config={"length": 8, "busy": (1, 1)}, **rates).env_runners(num_envs_per_env_runner=8)
         best[messages] = 0.0
-        for _ in range(15):
-            best[messages] = max(best[messages], algo.train()["env_runners"].get("episode_return_mean", 0))
-            if best[messages] > 13:
-                break
-        algo.stop()
+        with running(config.communication(messages=messages, teacher="telling")) as algo:
+            for _ in range(15):
+                best[messages] = max(best[messages], algo.train()["env_runners"].get("episode_return_mean", 0))
+                if best[messages] > 13:
+                    break
     assert best["teacher"] > 13  # of 14.7: now and then the right colour is forbidden
     assert best["constant"] < 8
 

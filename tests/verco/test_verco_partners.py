@@ -64,12 +64,12 @@ def test_a_teacher_may_say_each_thing_in_one_wording():
             meanings.add(tuple(understand(messages[agent]) for agent in sorted(messages)))
         assert len(meanings) == 1 and None not in min(meanings), "the same is meant"
     assert said[0].isdisjoint(said[1]) and {message.split()[0] for message in said[0]} <= {"please", "i"}
-    with pytest.raises(UserError, match="`teacher.wording` is -1"):
+    with pytest.raises(UserError, match="`teacher.wording`"):
         ScriptedTeacher(wording=-1)
     door = make_env("rllib_llm_comm/door-v0")
     door.reset(seed=0)
     elsewhere = TeacherRequest(tuple(door.possible_agents), {}, state=teacher_state(door.unwrapped))
-    with pytest.raises(UserError, match="`teacher.wording` is 1 but the scripted player of this game"):
+    with pytest.raises(UserError, match="`teacher.wording`"):
         ScriptedTeacher(wording=1).messages(elsewhere, rng=np.random.default_rng(0))
 
 
