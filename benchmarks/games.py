@@ -18,7 +18,7 @@ from harness import Row, alternate, compare, main
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
 ORIGINAL = 6500.0
 EPISODE = 200
@@ -26,7 +26,7 @@ EPISODE = 200
 
 def rules(map_name: str, steps: int, rounds: int) -> Row:
     """The game without words."""
-    runner = MacroRunner(Kitchen(map_name))
+    runner = MacroRunner(TextKitchen(map_name))
     rng = random.Random(0)
     draws = [[rng.randrange(runner.num_actions) for _ in range(2)] for _ in range(steps)]
 

@@ -22,7 +22,7 @@ from harness import Row, alternate, main
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, ORIGINAL_NAMES
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
 
 GAMES, THREADS = 1024, 2
 # Rates that are asked for, in game steps per second.
@@ -46,7 +46,7 @@ def one_game(layout: str, steps: int, rounds: int, original: Any) -> list[Row]:
     """One game, without and with its encoding."""
     rng = random.Random(0)
     draws = [(rng.randrange(NUM_ACTIONS), rng.randrange(NUM_ACTIONS)) for _ in range(steps)]
-    kitchen = Kitchen(layout)
+    kitchen = SoupKitchen(layout)
 
     def bare() -> None:
         """Steps without encodings."""

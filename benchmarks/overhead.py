@@ -76,9 +76,9 @@ def player(work: str, steps: int) -> Callable[[Any, Drawn], float | None]:
 
 def bare(see: Any, drawn: Drawn) -> float | None:
     """The steps of `planes` without the environment around them."""
-    from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+    from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
-    kitchen = Kitchen()
+    kitchen = SoupKitchen()
     for _, actions in drawn:
         if actions is None:
             kitchen.reset()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, WALKS, Cell, Layout
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, WALKS, Cell, LakeMap
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
 LONGEST = 600
@@ -39,7 +39,7 @@ class LakeFacts:
         horizon: Steps of an episode.
     """
 
-    layout: Layout
+    layout: LakeMap
     cells: tuple[Cell, Cell]
     fates: tuple[str, str]
     seen: Collection[Cell]

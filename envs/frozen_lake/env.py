@@ -82,7 +82,7 @@ from rllib_llm_comm.envs.frozen_lake.rules import (
     WALKS,
     Cell,
     Lake,
-    Layout,
+    LakeMap,
     get_layout,
     random_layout,
 )
@@ -152,7 +152,7 @@ class FrozenLake(Game):
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(NUM_ACTIONS) for agent in self.possible_agents}
 
-    def _draw(self, rng: np.random.Generator) -> Layout:
+    def _draw(self, rng: np.random.Generator) -> LakeMap:
         return random_layout(self.chosen.size, self.chosen.holes, rng)
 
     # ---- episodes ----------------------------------------------------------------------------------------

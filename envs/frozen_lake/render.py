@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, Canvas, board, status_strip
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, HOLE, ICE, TARGETS, Cell, Lake, Layout
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, HOLE, ICE, TARGETS, Cell, Lake, LakeMap
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
 CELL = 64
@@ -82,7 +82,7 @@ def _walkers(scene: Image.Image, lake: Lake) -> None:
 
 
 @lru_cache(maxsize=32)
-def _background(layout: Layout) -> Image.Image:
+def _background(layout: LakeMap) -> Image.Image:
     """All that never changes of a lake's picture."""
     return board(
         layout.width, layout.height, CELL, lambda x, y: (_HOLES if (x, y) in layout.holes else _ICES)[(x + y) % 2]

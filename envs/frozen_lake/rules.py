@@ -41,7 +41,7 @@ Cell = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Layout:
+class LakeMap:
     """A lake.
 
     Attributes:
@@ -86,7 +86,7 @@ class Layout:
         return all(start in way for way in ways for start in self.starts)
 
 
-def get_layout(layout: str | Sequence[str]) -> Layout:
+def get_layout(layout: str | Sequence[str]) -> LakeMap:
     """A lake by its name, or from rows of one's own.
 
     Args:
@@ -100,7 +100,7 @@ def get_layout(layout: str | Sequence[str]) -> Layout:
     return _parse("custom", tuple(str(row) for row in layout))
 
 
-def random_layout(size: int, holes: float, rng: np.random.Generator) -> Layout:
+def random_layout(size: int, holes: float, rng: np.random.Generator) -> LakeMap:
     """A square lake with starts, targets and a share of holes anywhere; each walker has a way to each target.
 
     Raises:
@@ -109,7 +109,7 @@ def random_layout(size: int, holes: float, rng: np.random.Generator) -> Layout:
     cells = [(x, y) for y in range(size) for x in range(size)]
     for _ in range(_TRIES):
         drawn = [cells[k] for k in rng.permutation(len(cells))[: 4 + round(holes * len(cells))]]
-        lake = Layout(RANDOM, size, size, frozenset(drawn[4:]), (drawn[0], drawn[1]), (drawn[2], drawn[3]))
+        lake = LakeMap(RANDOM, size, size, frozenset(drawn[4:]), (drawn[0], drawn[1]), (drawn[2], drawn[3]))
         if lake.solvable():
             return lake
     raise UserError(
@@ -117,7 +117,7 @@ def random_layout(size: int, holes: float, rng: np.random.Generator) -> Layout:
     )
 
 
-def _parse(name: str, grid: tuple[str, ...]) -> Layout:
+def _parse(name: str, grid: tuple[str, ...]) -> LakeMap:
     def refuse(why: str) -> UserError:
         """The error of a map, with what is wrong with it."""
         return UserError(
@@ -142,7 +142,7 @@ def _parse(name: str, grid: tuple[str, ...]) -> Layout:
 
     (first, second), (one, two) = ([cell(text.index(s)) for s in symbols] for symbols in (STARTS, TARGETS))
     holes = frozenset(cell(index) for index, symbol in enumerate(text) if symbol == HOLE)
-    lake = Layout(name, width, len(grid), holes, (first, second), (one, two))
+    lake = LakeMap(name, width, len(grid), holes, (first, second), (one, two))
     if not lake.solvable():
         raise refuse("has no way from a start to a target around the holes")
     return lake
@@ -158,7 +158,7 @@ FATES = (WALKS, ARRIVED, FELL)
 
 
 @dataclass(frozen=True)
-class StepResult:
+class LakeStep:
     """Result of one step of the lake.
 
     Attributes:
@@ -191,11 +191,11 @@ class Lake:
         horizon: Steps of an episode, >= 1.
     """
 
-    def __init__(self, layout: Layout, slip: float = 0.0, assignment: str = FIXED, horizon: int = 100) -> None:
+    def __init__(self, layout: LakeMap, slip: float = 0.0, assignment: str = FIXED, horizon: int = 100) -> None:
         self.layout, self.slip, self.assignment, self.horizon = layout, float(slip), assignment, horizon
         self.reset(np.random.default_rng(0))
 
-    def reset(self, rng: np.random.Generator, layout: Layout | None = None) -> None:
+    def reset(self, rng: np.random.Generator, layout: LakeMap | None = None) -> None:
         """Puts the walkers back to their starts, perhaps on another lake; `rng` draws targets ("drawn") and slips."""
         self.layout = layout or self.layout
         self._rng = rng
@@ -222,7 +222,7 @@ class Lake:
         """True if both have arrived."""
         return self.fates == [ARRIVED, ARRIVED]
 
-    def step(self, actions: Sequence[int]) -> StepResult:
+    def step(self, actions: Sequence[int]) -> LakeStep:
         """One step of both walkers at once.
 
         Args:
@@ -245,7 +245,7 @@ class Lake:
                 self.cells[i] = wanted[i]
         self.time += 1
         first, second = self._settle(events)
-        return StepResult((first, second), (tuple(events[0]), tuple(events[1])))
+        return LakeStep((first, second), (tuple(events[0]), tuple(events[1])))
 
     def _wanted(self, i: int, action: int, events: list[str]) -> Cell:
         """Next cell of a walker if it were alone."""

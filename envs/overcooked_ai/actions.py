@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 BLOCKED_STEPS = 8
@@ -30,7 +30,7 @@ class PrimitiveActions:
 
     num_actions = NUM_ACTIONS
 
-    def __init__(self, kitchen: Kitchen) -> None:
+    def __init__(self, kitchen: SoupKitchen) -> None:
         self._kitchen = kitchen
         self._chosen = [STAY, STAY]
 
@@ -72,7 +72,7 @@ class GoalCells:
         goals: Cells; all by default.
     """
 
-    def __init__(self, kitchen: Kitchen, commit: bool, goals: Sequence[Cell] | None = None) -> None:
+    def __init__(self, kitchen: SoupKitchen, commit: bool, goals: Sequence[Cell] | None = None) -> None:
         layout = kitchen.layout
         self._kitchen, self._commit = kitchen, commit
         self.goals: list[Cell] = (
@@ -145,7 +145,7 @@ class GoalActions(GoalCells):
             holds a dish.
     """
 
-    def __init__(self, kitchen: Kitchen, mask_useless: bool) -> None:
+    def __init__(self, kitchen: SoupKitchen, mask_useless: bool) -> None:
         super().__init__(kitchen, commit=True, goals=goal_places(kitchen.layout))
         self._mask_useless = mask_useless
         self.num_actions = len(self.goals) + 1
@@ -195,7 +195,7 @@ ActionLevel = PrimitiveActions | GoalCells
 LEVELS = ("primitive", "goal_cell", "goal")
 
 
-def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -> ActionLevel:
+def make_level(kitchen: SoupKitchen, level: str, commit: bool, mask_useless: bool) -> ActionLevel:
     """The actions of an environment of one of `LEVELS`; `commit` is for "goal_cell", `mask_useless` for "goal"."""
     if level == "primitive":
         return PrimitiveActions(kitchen)

@@ -24,7 +24,7 @@ class KitchenBatch:
 
     Args:
         num_games: N, >= 1.
-        layout: As of `rules.Kitchen`, as are `dynamics` and `horizon`.
+        layout: As of `rules.SoupKitchen`, as are `dynamics` and `horizon`.
         num_threads: Threads that share the games out among them, >= 1; results do not depend on it.
 
     Raises:

@@ -18,7 +18,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ON
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, SHARED, SIDE, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, SoupKitchen
 
 # fmt: off
 _NUMBERS = (
@@ -415,12 +415,12 @@ LONGEST = 400
 class _Scene:
     """State that sentences are checked against."""
 
-    kitchen: Kitchen
+    kitchen: SoupKitchen
     places: Places
     soups: int | None
 
 
-def check_sentence(kitchen: Kitchen, sentence: str, soups: int | None = None, speaker: int | None = None) -> Truth:
+def check_sentence(kitchen: SoupKitchen, sentence: str, soups: int | None = None, speaker: int | None = None) -> Truth:
     """Truth value of a sentence in a state.
 
     Args:

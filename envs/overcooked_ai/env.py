@@ -102,7 +102,7 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
     whole,
     whole_space,
 )
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, QUIET, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, QUIET, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
@@ -180,7 +180,7 @@ class OvercookedAI(Game):
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
         soups: Soups so far that brought points.
-        passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
+        passed: `SoupKitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
         shaping: Factor of the shaped rewards.
         parts: Parts of observations that are made, `observe` at first; who plays without them may omit some.
         task: The goal in words.
@@ -197,7 +197,7 @@ class OvercookedAI(Game):
         super().__init__(**settings)
         now = self.chosen
         self.possible_agents = ["alice", "bob"]
-        self.kitchen = Kitchen(now.layout, now.dynamics, now.horizon)
+        self.kitchen = SoupKitchen(now.layout, now.dynamics, now.horizon)
         layout = self.kitchen.layout
         if now.wanted is not None:
             self.kitchen.wanted = WantedPot(

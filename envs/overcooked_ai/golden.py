@@ -24,7 +24,7 @@ from rllib_llm_comm.envs.overcooked_ai.original import (
     read_state,
 )
 from rllib_llm_comm.envs.overcooked_ai.recipes import contents
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen, StepResult
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, KitchenStep, SoupKitchen
 
 _ORDERS = ("all_orders", "bonus_orders")
 
@@ -35,11 +35,11 @@ class OriginalGame:
 
     Attributes:
         name: The layout's name and the number of the game in its file, from 1.
-        layout: The kitchen's description, for `Kitchen`.
+        layout: The kitchen's description, for `SoupKitchen`.
         dynamics: "old" or "new".
         horizon: Steps of an episode if they are told, else `None`.
         actions: Primitive actions of both players, one pair per step.
-        states: As `Kitchen.snapshot` gives them: before each step, and perhaps after the last.
+        states: As `SoupKitchen.snapshot` gives them: before each step, and perhaps after the last.
         cook_times: Cook times of started soups that each of these states tells, by place.
         rewards: Reward for soups of both players together per step; empty if not saved.
     """
@@ -137,7 +137,7 @@ def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
     Raises:
         UserError: If its kind is unknown.
     """
-    kitchen = Kitchen(episode["layout"], episode["dynamics"], int(episode.get("horizon", 400)))
+    kitchen = SoupKitchen(episode["layout"], episode["dynamics"], int(episode.get("horizon", 400)))
     if episode["kind"] == "episode":
         _replay_episode(episode, kitchen, report)
     elif episode["kind"] == "transitions":
@@ -146,7 +146,7 @@ def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
         raise UserError(f"`kind` is {episode['kind']!r} but must be 'episode' or 'transitions'.")
 
 
-def _replay_episode(episode: Mapping[str, Any], kitchen: Kitchen, report: GoldenReport) -> None:
+def _replay_episode(episode: Mapping[str, Any], kitchen: SoupKitchen, report: GoldenReport) -> None:
     planes = _array(episode["lossless"])
     # Left out where the original takes too long for them.
     features = _array(episode["featurize"]) if "featurize" in episode else [None] * len(planes)
@@ -164,7 +164,7 @@ def _replay_episode(episode: Mapping[str, Any], kitchen: Kitchen, report: Golden
         _compare_encodings(report, name, number, planes[number], features[number], kitchen)
 
 
-def _replay_transitions(episode: Mapping[str, Any], kitchen: Kitchen, report: GoldenReport) -> None:
+def _replay_transitions(episode: Mapping[str, Any], kitchen: SoupKitchen, report: GoldenReport) -> None:
     planes, features = _array(episode["lossless_next"]), _array(episode["featurize_next"])
     name = str(episode["id"])
     for number, (before, actions, after, *expected) in enumerate(episode["cases"], 1):
@@ -177,7 +177,7 @@ def _replay_transitions(episode: Mapping[str, Any], kitchen: Kitchen, report: Go
         _compare_encodings(report, name, number, planes[number - 1], features[number - 1], kitchen)
 
 
-def _compare_result(report: GoldenReport, name: str, number: int, expected: Sequence[Any], result: StepResult) -> None:
+def _compare_result(report: GoldenReport, name: str, number: int, expected: Sequence[Any], result: KitchenStep) -> None:
     sparse, shaped, events = expected
     report.compare(name, number, "sparse reward", list(sparse), list(result.sparse))
     report.compare(name, number, "shaped reward", list(shaped), list(result.shaped))
@@ -186,7 +186,7 @@ def _compare_result(report: GoldenReport, name: str, number: int, expected: Sequ
 
 
 def _compare_encodings(
-    report: GoldenReport, name: str, number: int, planes: np.ndarray, features: np.ndarray | None, kitchen: Kitchen
+    report: GoldenReport, name: str, number: int, planes: np.ndarray, features: np.ndarray | None, kitchen: SoupKitchen
 ) -> None:
     ours = kitchen.lossless()
     if planes.shape != ours.shape or (planes != ours).any():
@@ -216,7 +216,7 @@ def replay_saved_games(
 
 
 def _replay_game(game: OriginalGame, report: GoldenReport) -> None:
-    kitchen = Kitchen(game.layout, game.dynamics, game.horizon or HORIZON)
+    kitchen = SoupKitchen(game.layout, game.dynamics, game.horizon or HORIZON)
     kitchen.restore(game.states[0])
     _compare_times(game, 0, kitchen, report)
     for number, actions in enumerate(game.actions, 1):
@@ -232,7 +232,7 @@ def _replay_game(game: OriginalGame, report: GoldenReport) -> None:
             _compare_times(game, number, kitchen, report)
 
 
-def _compare_times(game: OriginalGame, number: int, kitchen: Kitchen, report: GoldenReport) -> None:
+def _compare_times(game: OriginalGame, number: int, kitchen: SoupKitchen, report: GoldenReport) -> None:
     """Cook times that the recorded state tells; the state of the kitchen is that one."""
     for place, time in game.cook_times[number].items():
         cooks = [kitchen.cook(i) for i in range(2)]

@@ -90,7 +90,7 @@ class Layout:
         starts: (x, y) where player 0 and player 1 begin.
         recipes: The soups that bring points, and their cook times.
         dynamics: "old" or "new" if its description says so, else empty.
-        opening: The state at the start as JSON (`Kitchen.snapshot`); empty: nothing lies about, all look north.
+        opening: The state at the start as JSON (`SoupKitchen.snapshot`); empty: nothing lies about, all look north.
     """
 
     name: str

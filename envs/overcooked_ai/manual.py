@@ -36,7 +36,7 @@ def task(layout: Layout, wanted: bool = False) -> str:
 
 
 def brief(layout: Layout, dynamics: str = "old") -> str:
-    """The game in a few sentences, for a reader that does not know it; `dynamics` as of `rules.Kitchen`."""
+    """The game in a few sentences, for a reader that does not know it; `dynamics` as of `rules.SoupKitchen`."""
     require_choice("dynamics", dynamics, DYNAMICS)
     start = "starts by itself" if dynamics == "old" else "starts when a cook with empty hands uses it"
     if not layout.classic:
@@ -55,7 +55,7 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
 
 
 def manual(layout: Layout, dynamics: str = "old") -> list[str]:
-    """The facts of the game and of the map, one sentence each; `dynamics` as of `rules.Kitchen`."""
+    """The facts of the game and of the map, one sentence each; `dynamics` as of `rules.SoupKitchen`."""
     require_choice("dynamics", dynamics, DYNAMICS)
     if layout.classic:
         what, soups, none, takes = "onions", "onion soups", "neither", f", which takes {COOK_TIME} steps"

@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai import wanted_pot_observations as wanted_pot
 from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURES
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, entity_manual, num_symbols
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 PARTS = ("vector", "text", "planes", "state", "entities")
 DEFAULT_PARTS = ("vector", "text")
@@ -21,7 +21,7 @@ VECTORS = ("features", "planes")
 _LARGEST = 64
 
 
-def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num_actions: int) -> spaces.Dict:
+def observation_space(kitchen: SoupKitchen, parts: tuple[str, ...], vector: str, num_actions: int) -> spaces.Dict:
     """The space of an agent's observations: some of `PARTS`, with `vector` one of `VECTORS`."""
 
     layout = kitchen.layout
@@ -44,19 +44,19 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
     return spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (num_actions,), np.int8)})
 
 
-def whole_space(kitchen: Kitchen) -> spaces.Box:
+def whole_space(kitchen: SoupKitchen) -> spaces.Box:
     """The space of `whole`."""
     space: spaces.Box = observation_space(kitchen, ("state",), VECTORS[0], 1)["state"]  # type: ignore[assignment]
     return space
 
 
-def whole(kitchen: Kitchen) -> np.ndarray:
+def whole(kitchen: SoupKitchen) -> np.ndarray:
     """The whole game, float32 (n,): the planes of player 0 as a vector, with the wanted pot whoever is told."""
     return _planes(kitchen)[1].reshape(-1).astype(np.float32)
 
 
 def observations(
-    kitchen: Kitchen,
+    kitchen: SoupKitchen,
     parts: tuple[str, ...],
     vector: str,
     soups: int,
@@ -103,7 +103,7 @@ def observations(
     return seen
 
 
-def _planes(kitchen: Kitchen) -> tuple[np.ndarray, np.ndarray]:
+def _planes(kitchen: SoupKitchen) -> tuple[np.ndarray, np.ndarray]:
     """uint8 (2, W, H, C): what each player sees, and (W, H, C): the whole game, as player 0 sees it."""
     planes, wanted = kitchen.lossless().view(np.uint8), kitchen.wanted
     if wanted is None:
@@ -113,7 +113,7 @@ def _planes(kitchen: Kitchen) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([planes, own], axis=-1), whole
 
 
-def _symbols(kitchen: Kitchen) -> tuple[str, np.ndarray]:
+def _symbols(kitchen: SoupKitchen) -> tuple[str, np.ndarray]:
     """The manual, and int16 (2, H, W, K): the symbols of each cell as each player sees them."""
     symbols = entities(kitchen.state, kitchen.layout)
     if kitchen.wanted is not None:
@@ -121,7 +121,7 @@ def _symbols(kitchen: Kitchen) -> tuple[str, np.ndarray]:
     return manual_of(kitchen), symbols
 
 
-def manual_of(kitchen: Kitchen) -> str:
+def manual_of(kitchen: SoupKitchen) -> str:
     """The part `manual` of observations, the same for the whole game."""
     sentences = entity_manual(kitchen.layout, kitchen.dynamics)
     if kitchen.wanted is not None:

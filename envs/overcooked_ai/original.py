@@ -282,7 +282,7 @@ def read_action(action: Any) -> int:
 
 
 def read_state(state: Mapping[str, Any], recipes: Recipes) -> dict[str, Any]:
-    """A state as `Kitchen.snapshot` gives it. The order of ingredients in a soup is left out: it has no effect.
+    """A state as `SoupKitchen.snapshot` gives it. The order of ingredients in a soup is left out: it has no effect.
 
     Args:
         state: `players`, `objects` and `timestep`; soups with `_ingredients` and `cooking_tick`, or with `state` as

@@ -14,7 +14,7 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import Item, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 
 _PASSING_SAVES = 1.6
@@ -62,7 +62,7 @@ class _Plan:
     taken: set[Cell] = field(default_factory=set)
 
 
-def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Task]:
+def plan(kitchen: SoupKitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Task]:
     """The task of each cook now. A kitchen where not only soup of three onions is ordered gets a `UserError`.
 
     Args:
@@ -78,7 +78,7 @@ def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Ta
 class TaskPlanner:
     """One planning of one moment: of a kitchen, and the pots that its cooks use."""
 
-    def __init__(self, kitchen: Kitchen, pots: Iterable[Cell]) -> None:
+    def __init__(self, kitchen: SoupKitchen, pots: Iterable[Cell]) -> None:
         self.kitchen, self.layout, self.pots = kitchen, kitchen.layout, list(pots)
         self.routes, self.passing = routes_of(kitchen.layout), passing_counters(kitchen.layout)
         self.cooks = [kitchen.cook(0), kitchen.cook(1)]
@@ -342,7 +342,7 @@ class ScriptedCooks:
         seed: Seed of the random steps of cooks that block each other.
     """
 
-    def __init__(self, kitchen: Kitchen, seed: int = 0) -> None:
+    def __init__(self, kitchen: SoupKitchen, seed: int = 0) -> None:
         self.kitchen = kitchen
         self._walkers = [CookWalker(kitchen, i, np.random.default_rng([seed, i])) for i in range(2)]
 

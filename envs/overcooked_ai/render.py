@@ -30,7 +30,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, IDLE, NORTH, SOUTH, W
 from rllib_llm_comm.envs.overcooked_ai.layouts import DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.text import item_words
 
 _WOOD_SHADE = (144, 102, 66)  # on a tile: a clear colour would cut a hole into it
@@ -280,7 +280,7 @@ def _pot_text(item: Item | None) -> str:
     return f"{inside}!" if item.ready else f"{inside}:{item.left}"
 
 
-def _cell_text(kitchen: Kitchen, cell: Cell) -> str:
+def _cell_text(kitchen: SoupKitchen, cell: Cell) -> str:
     kind, item = kitchen.layout.kind(cell), kitchen.item(cell)
     if kind == FLOOR:
         return ".".center(_WIDTH)
@@ -290,7 +290,7 @@ def _cell_text(kitchen: Kitchen, cell: Cell) -> str:
     return (f" {_short(item)} " if item else station).center(_WIDTH, "#")
 
 
-def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = COOKS) -> str:
+def ansi(kitchen: SoupKitchen, score: float = 0, names: Sequence[str] = COOKS) -> str:
     """The kitchen in characters.
 
     Args:
@@ -316,7 +316,7 @@ def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = COOKS) -> st
     return "\n".join([*lines, f"{_LEGEND}; {_MORE}" if layout.has_tomatoes else _LEGEND])
 
 
-def _wanted_words(kitchen: Kitchen, names: Sequence[str]) -> str:
+def _wanted_words(kitchen: SoupKitchen, names: Sequence[str]) -> str:
     """The wanted pot and who is told it; empty where none is wanted."""
     if kitchen.wanted is None:
         return ""
@@ -342,7 +342,7 @@ def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> Non
     scene.paste(picture, corner, picture)
 
 
-def _objects(scene: Image.Image, kitchen: Kitchen) -> None:
+def _objects(scene: Image.Image, kitchen: SoupKitchen) -> None:
     items = kitchen.items()
     for x, y in kitchen.layout.cells(POT):
         inside = items.pop((x, y), None)
@@ -353,7 +353,7 @@ def _objects(scene: Image.Image, kitchen: Kitchen) -> None:
         _put(scene, item, x + 0.5, y + 0.45, 0.74)
 
 
-def _cooks(scene: Image.Image, kitchen: Kitchen, names: Sequence[str]) -> None:
+def _cooks(scene: Image.Image, kitchen: SoupKitchen, names: Sequence[str]) -> None:
     for i, name in enumerate(names):
         player = kitchen.cook(i)
         x, y = player.cell
@@ -364,7 +364,7 @@ def _cooks(scene: Image.Image, kitchen: Kitchen, names: Sequence[str]) -> None:
             _put(scene, player.held, x + dx, y + dy, 0.48)
 
 
-def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = COOKS) -> np.ndarray:
+def rgb_array(kitchen: SoupKitchen, score: float = 0, names: Sequence[str] = COOKS) -> np.ndarray:
     """The kitchen as pixels, seen from above.
 
     Args:

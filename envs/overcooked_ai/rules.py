@@ -90,7 +90,7 @@ class Cook:
 
 
 @dataclass(frozen=True)
-class StepResult:
+class KitchenStep:
     """Result of one step of a kitchen.
 
     Attributes:
@@ -104,12 +104,12 @@ class StepResult:
     events: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-QUIET = StepResult((0, 0), (0, 0), ((), ()))
+QUIET = KitchenStep((0, 0), (0, 0), ((), ()))
 """Result of most steps: nothing is paid and nothing happens that has a name."""
 _QUIET_ROWS = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
 
-class Kitchen:
+class SoupKitchen:
     """One game.
 
     Attributes:
@@ -168,7 +168,7 @@ class Kitchen:
         kernel.step(self.state, self.layout.terrain, self._rules, first, second, self._out)
         return self._out
 
-    def step(self, actions: Sequence[int]) -> StepResult:
+    def step(self, actions: Sequence[int]) -> KitchenStep:
         """One step; an action is a number of `ACTION_NAMES`.
 
         Raises:
@@ -187,7 +187,7 @@ class Kitchen:
         if self.wanted is not None and before is not None:
             sparse = self.wanted.paid(before, self.state, sparse)
         shaped = (_plain(first[1]), _plain(second[1]))
-        return StepResult(sparse, shaped, (_names(int(first[2])), _names(int(second[2]))))
+        return KitchenStep(sparse, shaped, (_names(int(first[2])), _names(int(second[2]))))
 
     def cook(self, i: int) -> Cook:
         """A player as an object."""
@@ -285,7 +285,7 @@ def _empty_state(layout: Layout) -> np.ndarray:
 
 
 def read_snapshot(layout: Layout, snapshot: Mapping[str, Any]) -> np.ndarray:
-    """int16 (S,): a state from plain values; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen.restore`."""
+    """int16 (S,): a state from plain values; see `rllib_llm_comm.envs.overcooked_ai.rules.SoupKitchen.restore`."""
     state = _empty_state(layout)
     try:
         state[0] = snapshot["t"]
@@ -327,7 +327,7 @@ def _names(bits: int) -> tuple[str, ...]:
 NONE, TAKE, PUT, ADD, START, PLATE, DELIVER = "", "take", "put", "add", "start", "plate", "deliver"
 
 
-def effect(kitchen: Kitchen, held: Item | None, cell: Cell) -> str:
+def effect(kitchen: SoupKitchen, held: Item | None, cell: Cell) -> str:
     """Effect of an interact with a cell, by what is in the cook's hands.
 
     Returns:
@@ -346,7 +346,7 @@ def effect(kitchen: Kitchen, held: Item | None, cell: Cell) -> str:
     return DELIVER if kind == SERVING and held is not None and held.kind == "soup" else NONE
 
 
-def _pot_effect(kitchen: Kitchen, held: Item | None, soup: Item | None) -> str:
+def _pot_effect(kitchen: SoupKitchen, held: Item | None, soup: Item | None) -> str:
     idle = soup is not None and soup.tick < 0
     if held is None:
         return START if idle and kitchen.dynamics == "new" else NONE
@@ -355,7 +355,7 @@ def _pot_effect(kitchen: Kitchen, held: Item | None, soup: Item | None) -> str:
     return PLATE if held.kind == "dish" and soup is not None and soup.ready else NONE
 
 
-def plain_state(kitchen: Kitchen) -> dict[str, Any]:
+def plain_state(kitchen: SoupKitchen) -> dict[str, Any]:
     """The whole state, JSON-able.
 
     Returns:
@@ -380,7 +380,7 @@ def _kind(item: Item | None) -> str:
     return "nothing" if item is None else item.kind
 
 
-def _pot(kitchen: Kitchen, cell: Cell) -> dict[str, Any]:
+def _pot(kitchen: SoupKitchen, cell: Cell) -> dict[str, Any]:
     item = kitchen.item(cell)
     told: dict[str, Any] = {"onions": 0 if item is None else item.onions}
     if kitchen.layout.has_tomatoes:

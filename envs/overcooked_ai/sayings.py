@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_ai.layouts import Cell
     from rllib_llm_comm.envs.overcooked_ai.planner import Task
-    from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+    from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 _DEEDS = {
     ("take", "onion"): "fetch an onion",
@@ -74,7 +74,7 @@ class PotSaying:
 Saying = CookSaying | PotSaying
 
 
-def say(kitchen: Kitchen, player: int) -> Saying:
+def say(kitchen: SoupKitchen, player: int) -> Saying:
     """Present message of a scripted cook, which sees all but a wanted pot that it is not told.
 
     A cook that is told it while the other is not tells it, unless the wanted pot is the only one that is in use, which
@@ -130,19 +130,19 @@ def meaning(message: str, pots: Sequence[str]) -> str:
     return " or ".join(dict.fromkeys(found[start] for start in sorted(found)))
 
 
-def pot_in_use(kitchen: Kitchen) -> Cell | None:
+def pot_in_use(kitchen: SoupKitchen) -> Cell | None:
     """The only pot with something in it among those that may be wanted; None if there are several or none."""
     used = [pot for pot in _pots(kitchen) if kitchen.item(pot) is not None]
     return used[0] if len(used) == 1 else None
 
 
-def guessed_pots(kitchen: Kitchen) -> tuple[Cell, ...]:
+def guessed_pots(kitchen: SoupKitchen) -> tuple[Cell, ...]:
     """The pots that a cook uses who does not know which is wanted: the only one in use, else all."""
     used = pot_in_use(kitchen)
     return _pots(kitchen) if used is None else (used,)
 
 
-def _pots(kitchen: Kitchen) -> tuple[Cell, ...]:
+def _pots(kitchen: SoupKitchen) -> tuple[Cell, ...]:
     assert kitchen.wanted is not None
     return kitchen.wanted.pots
 

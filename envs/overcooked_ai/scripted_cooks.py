@@ -14,14 +14,14 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, VECTORS, observations
 from rllib_llm_comm.envs.overcooked_ai.planner import Task, TaskPlanner, plan
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 from rllib_llm_comm.envs.scripted_team import Team
 
 
-def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+def messages(state: SoupKitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
 
     Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
@@ -102,7 +102,7 @@ HABITS = ("", ONE_POT, ONIONS_ONLY, DISHES_ONLY)
 class _HabitualPlanner(TaskPlanner):
     """The planner's rules for one cook that leaves a part of the work, by its habit, to the other."""
 
-    def __init__(self, kitchen: Kitchen, player: int, habit: str) -> None:
+    def __init__(self, kitchen: SoupKitchen, player: int, habit: str) -> None:
         kitchen.layout.require_classic("The scripted cooks")
         pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
         super().__init__(kitchen, pots_in_use(kitchen.layout)[:1] if habit == ONE_POT else pots)
@@ -137,7 +137,7 @@ class HabitualCook:
         UserError: If there is no such habit, or one pot is used where the game wants another one.
     """
 
-    def __init__(self, kitchen: Kitchen, player: int, habit: str, rng: np.random.Generator) -> None:
+    def __init__(self, kitchen: SoupKitchen, player: int, habit: str, rng: np.random.Generator) -> None:
         require_choice("habit", habit, HABITS)
         if habit == ONE_POT and kitchen.wanted is not None:
             raise UserError(

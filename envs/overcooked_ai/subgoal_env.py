@@ -149,7 +149,7 @@ class SubgoalKitchen(OvercookedAI):
     Attributes:
         subgoals: The subgoal of each player now.
         subgoal_test: Says whether a player has done a subgoal in a game step: `subgoals.completed`, or what takes its
-            place. It gets `Kitchen.state` before and after the step, the player and the subgoal.
+            place. It gets `SoupKitchen.state` before and after the step, the player and the subgoal.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**OvercookedAI.metadata, "name": "overcooked_ai_subgoals_v0"}
@@ -286,7 +286,7 @@ subgoal_env = constructor(SubgoalKitchen, name="subgoal_env")
 
 
 def random_snapshot(layout: Layout, dynamics: str, rng: np.random.Generator) -> dict[str, Any]:
-    """A random legal state at the beginning of an episode, for `Kitchen.restore`.
+    """A random legal state at the beginning of an episode, for `SoupKitchen.restore`.
 
     Args:
         layout: The kitchen.

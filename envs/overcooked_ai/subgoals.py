@@ -27,7 +27,17 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ON
 from rllib_llm_comm.envs.overcooked_ai.names import Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import Task
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import ADD, DELIVER, KIND_NAMES, PLATE, PUT, TAKE, Cook, Kitchen, effect
+from rllib_llm_comm.envs.overcooked_ai.rules import (
+    ADD,
+    DELIVER,
+    KIND_NAMES,
+    PLATE,
+    PUT,
+    TAKE,
+    Cook,
+    SoupKitchen,
+    effect,
+)
 
 GO = "go"
 VERBS = (TAKE, PUT, ADD, PLATE, DELIVER, GO)
@@ -241,7 +251,7 @@ def task_subgoal(task: Task) -> Subgoal:
 # ---- before and after --------------------------------------------------------------------------------------
 
 
-def possible(kitchen: Kitchen, player: int, subgoal: Subgoal) -> bool:
+def possible(kitchen: SoupKitchen, player: int, subgoal: Subgoal) -> bool:
     """True if a player could set about a subgoal now: its hands and the place are as the subgoal wants them.
 
     To "plate" wants a dish in the hands and a soup that cooks or is ready. To "go" wants a cell where nobody stands.
@@ -250,17 +260,17 @@ def possible(kitchen: Kitchen, player: int, subgoal: Subgoal) -> bool:
     return subgoal in _library(kitchen.layout, player) and _fits(kitchen, _cooks(kitchen), player, subgoal)
 
 
-def possible_subgoals(kitchen: Kitchen, player: int) -> list[Subgoal]:
+def possible_subgoals(kitchen: SoupKitchen, player: int) -> list[Subgoal]:
     """All subgoals of a player that are possible now, in the order of `library`."""
     cooks = _cooks(kitchen)
     return [subgoal for subgoal in _library(kitchen.layout, player) if _fits(kitchen, cooks, player, subgoal)]
 
 
-def _cooks(kitchen: Kitchen) -> tuple[Cook, Cook]:
+def _cooks(kitchen: SoupKitchen) -> tuple[Cook, Cook]:
     return kitchen.cook(0), kitchen.cook(1)
 
 
-def _fits(kitchen: Kitchen, cooks: tuple[Cook, Cook], player: int, subgoal: Subgoal) -> bool:
+def _fits(kitchen: SoupKitchen, cooks: tuple[Cook, Cook], player: int, subgoal: Subgoal) -> bool:
     if subgoal.verb == GO:
         return subgoal.cell not in (cooks[0].cell, cooks[1].cell)
     held = cooks[player].held
@@ -289,7 +299,7 @@ def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgo
     other cook may have taken or changed it in the same step. To "go" is done in the step of arriving.
 
     Args:
-        before: `Kitchen.state` before the step; a copy, as a step changes it in place.
+        before: `SoupKitchen.state` before the step; a copy, as a step changes it in place.
         after: The state right after that step.
         player: 0 or 1.
         subgoal: A subgoal of that kitchen.

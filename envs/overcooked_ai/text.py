@@ -27,7 +27,7 @@ from rllib_llm_comm.envs.overcooked_ai.manual import listed, soup_of
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, contents, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen, effect
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, SoupKitchen, effect
 from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import origin_sentences, wanted_sentence
 
 LIMIT = 1000
@@ -82,7 +82,7 @@ def _scene(layout: Layout) -> _Scene:
     return _Scene(places, spots(POT), spots(COUNTER), layout.classic, layout.recipes.times, {})
 
 
-def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
+def state_sentences(kitchen: SoupKitchen, soups: int = 0) -> list[str]:
     """Changing state apart from the cooks: a sentence per pot and per occupied counter, time left, soups delivered."""
     state: list[int] = kitchen.state.tolist()
     scene = _scene(kitchen.layout)
@@ -94,12 +94,12 @@ def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
     return [*_pot_sentences(scene, state), *counters, *_end_sentences(kitchen, state, soups)]
 
 
-def cook_sentences(kitchen: Kitchen, i: int) -> list[str]:
+def cook_sentences(kitchen: SoupKitchen, i: int) -> list[str]:
     """Place of a cook, the cell it faces and the item it holds, in the third person."""
     return _cook_sentences(_scene(kitchen.layout), kitchen.state.tolist(), i, None)
 
 
-def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
+def observation_text(kitchen: SoupKitchen, i: int, soups: int = 0) -> str:
     """Textual observation: the cook itself ("You hold an onion."), the other cook, pots, counters, time, soups."""
     state: list[int] = kitchen.state.tolist()
     scene = _scene(kitchen.layout)
@@ -130,7 +130,7 @@ def _things(scene: _Scene, state: list[int]) -> list[str]:
 _joined = " ".join
 
 
-def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
+def primitive_phrases(kitchen: SoupKitchen, i: int) -> list[str]:
     """Effect of each of the six actions of a cook if the other cook stayed: different ends of "I will ..."."""
     state: list[int] = kitchen.state.tolist()
     own, other = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
@@ -140,7 +140,7 @@ def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
     return list(_scene(kitchen.layout).remembered(key, lambda: _primitive_phrases(kitchen, i)))
 
 
-def _primitive_phrases(kitchen: Kitchen, i: int) -> tuple[str, ...]:
+def _primitive_phrases(kitchen: SoupKitchen, i: int) -> tuple[str, ...]:
     cook, other = kitchen.cook(i), kitchen.cook(1 - i).cell
     phrases = []
     for way, (dx, dy) in enumerate(STEPS):
@@ -154,7 +154,7 @@ def _primitive_phrases(kitchen: Kitchen, i: int) -> tuple[str, ...]:
     return (*phrases, "stay", use or "do nothing with your hands")
 
 
-def target_phrases(kitchen: Kitchen, i: int, cells: Sequence[Cell]) -> list[str]:
+def target_phrases(kitchen: SoupKitchen, i: int, cells: Sequence[Cell]) -> list[str]:
     """Effect of going to each of some cells and using it, in the present state, in as many different phrases."""
     cook, places = kitchen.cook(i), places_of(kitchen.layout)
     still, usable = _targets(kitchen.layout, places.room_of[cook.cell], tuple(cells))
@@ -183,7 +183,7 @@ def _targets(layout: Layout, room: int, cells: tuple[Cell, ...]) -> tuple[tuple[
     return tuple(phrases), tuple(usable)
 
 
-def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str) -> str:
+def _use(kitchen: SoupKitchen, held: Item | None, cell: Cell, place: str, take: str) -> str:
     """Effect of using a cell, or nothing."""
     done = effect(kitchen, held, cell)
     if done == rules.NONE:
@@ -202,7 +202,7 @@ def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str)
     }[done]
 
 
-def _taken(kitchen: Kitchen, cell: Cell) -> str:
+def _taken(kitchen: SoupKitchen, cell: Cell) -> str:
     if (item := kitchen.item(cell)) is not None:
         return item_words(item, kitchen.layout.classic)
     return {ONIONS: "an onion", DISHES: "a dish"}.get(kitchen.layout.kind(cell), "a tomato")
@@ -291,7 +291,7 @@ def _grouped_sentences(scene: _Scene, state: list[int]) -> list[str]:
     return sentences
 
 
-def _end_sentences(kitchen: Kitchen, state: list[int], soups: int) -> list[str]:
+def _end_sentences(kitchen: SoupKitchen, state: list[int], soups: int) -> list[str]:
     left = max(0, kitchen.horizon - state[0])
     time = "1 step is left." if left == 1 else f"{left} steps are left."
     if soups == 0:

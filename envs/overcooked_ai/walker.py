@@ -9,7 +9,7 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import NONE, Kitchen, effect
+from rllib_llm_comm.envs.overcooked_ai.rules import NONE, SoupKitchen, effect
 
 PATIENCE = 4
 _LONGEST_DETOUR = 3
@@ -30,7 +30,7 @@ class CookWalker:
         rng: Draws the random steps; one that always draws the same by default.
     """
 
-    def __init__(self, kitchen: Kitchen, player: int, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, kitchen: SoupKitchen, player: int, rng: np.random.Generator | None = None) -> None:
         self._kitchen, self._player = kitchen, player
         self._routes = routes_of(kitchen.layout)
         self.reset(rng or np.random.default_rng(0))

@@ -86,7 +86,7 @@ class WantedPot:
         pays if it came out of the pot that is wanted when it is delivered.
 
         Args:
-            before: `Kitchen.state` before the step.
+            before: `SoupKitchen.state` before the step.
             after: The state after it.
             sparse: The reward for delivered soups per player by the game's own rules.
 

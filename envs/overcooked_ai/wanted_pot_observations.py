@@ -12,7 +12,7 @@ import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot, told_words
 
@@ -25,7 +25,7 @@ SLOT = "wanted"
 # ---- words -------------------------------------------------------------------------------------------------
 
 
-def wanted_sentence(kitchen: Kitchen, player: int) -> list[str]:
+def wanted_sentence(kitchen: SoupKitchen, player: int) -> list[str]:
     """Sentence on the pot whose soups pay, as far as a player is told; none where all pay."""
     wanted = kitchen.wanted
     if wanted is None:
@@ -35,7 +35,7 @@ def wanted_sentence(kitchen: Kitchen, player: int) -> list[str]:
     return ["Only soup from one of the pots brings points, and you are not told which."]
 
 
-def origin_sentences(kitchen: Kitchen, player: int) -> list[str]:
+def origin_sentences(kitchen: SoupKitchen, player: int) -> list[str]:
     """The pot of each soup that is held or lies on a counter, as a player reads it."""
     if kitchen.wanted is None:
         return []
@@ -68,7 +68,7 @@ def count_numbers(layout: Layout) -> int:
     return 3 * len(pots_in_use(layout))
 
 
-def numbers(kitchen: Kitchen, player: int) -> np.ndarray:
+def numbers(kitchen: SoupKitchen, player: int) -> np.ndarray:
     """float32 (3 * pots,): one-hot the wanted pot (zeros for who is not told), the pot of the soup in the own hands,
     and of that in the other's.
     """
@@ -77,7 +77,7 @@ def numbers(kitchen: Kitchen, player: int) -> np.ndarray:
     return np.array([float(pot == there) for there in blocks for pot in wanted.pots], np.float32)
 
 
-def planes(kitchen: Kitchen, told: bool) -> np.ndarray:
+def planes(kitchen: SoupKitchen, told: bool) -> np.ndarray:
     """uint8 (W, H, 2): 1 at the wanted pot, if it is told; the number of its pot where a soup outside of pots is."""
     wanted, layout = _wanted(kitchen), kitchen.layout
     out = np.zeros((layout.width, layout.height, NUM_PLANES), np.uint8)
@@ -105,7 +105,7 @@ def symbol_sentences(layout: Layout) -> tuple[str, ...]:
     return ("The wanted pot is the one whose soups bring points.", *soups)
 
 
-def with_symbols(symbols: np.ndarray, kitchen: Kitchen, first: int) -> np.ndarray:
+def with_symbols(symbols: np.ndarray, kitchen: SoupKitchen, first: int) -> np.ndarray:
     """int16 (2, H, W, K + 1): the map of symbols with the slot `SLOT` before the last.
 
     Args:
@@ -123,7 +123,7 @@ def with_symbols(symbols: np.ndarray, kitchen: Kitchen, first: int) -> np.ndarra
     return np.concatenate([symbols[..., :-1], own[..., None], symbols[..., -1:]], axis=-1)
 
 
-def _soups(kitchen: Kitchen) -> list[tuple[Cell, int]]:
+def _soups(kitchen: SoupKitchen) -> list[tuple[Cell, int]]:
     """Cell and number of the pot of each soup outside of pots; one in the hands is where its cook stands."""
     wanted = _wanted(kitchen)
     return [
@@ -132,6 +132,6 @@ def _soups(kitchen: Kitchen) -> list[tuple[Cell, int]]:
     ]
 
 
-def _wanted(kitchen: Kitchen) -> WantedPot:
+def _wanted(kitchen: SoupKitchen) -> WantedPot:
     assert kitchen.wanted is not None
     return kitchen.wanted

@@ -24,12 +24,12 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     Agent,
     Effect,
     Food,
-    Kitchen,
     Knife,
     Lying,
     Moment,
     Plate,
     StepOutcome,
+    TextKitchen,
     Thing,
     first_step,
     moment,
@@ -43,7 +43,7 @@ class Macro(NamedTuple):
     Attributes:
         name: Its name, such as "get plate 1".
         kind: "stay", "food", "plate", "knife", "deliver", "chop", "counter" or "move".
-        goal: Index in `Kitchen.things` of the object it goes to; for a move the primitive action.
+        goal: Index in `TextKitchen.things` of the object it goes to; for a move the primitive action.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Macro(NamedTuple):
     goal: int = -1
 
 
-def macros_of(kitchen: Kitchen, include_moves: bool) -> tuple[Macro, ...]:
+def macros_of(kitchen: TextKitchen, include_moves: bool) -> tuple[Macro, ...]:
     """The macro-actions of a kitchen, perhaps with the four single steps, but for those whose object does not exist."""
     index = {thing.name: k for k, thing in enumerate(kitchen.things)}
     macros = [Macro("stay", "stay")]
@@ -66,7 +66,7 @@ def macros_of(kitchen: Kitchen, include_moves: bool) -> tuple[Macro, ...]:
     return tuple(macros)
 
 
-def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
+def choppable(kitchen: TextKitchen, agent: int) -> tuple[int, Knife] | None:
     """The board beside an agent with an unchopped food on it, and the move that touches it.
 
     It is looked for on the right, below, on the left, above.
@@ -79,7 +79,7 @@ def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
     return None
 
 
-def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
+def out_of_reach(kitchen: TextKitchen, agent: int, macro: Macro) -> bool:
     """True if an agent knows at once that it cannot get an object: it is in a plate or in somebody's hand.
 
     The original looks only at food in plates that are in sight. Otherwise what is remembered counts, too, so
@@ -97,7 +97,7 @@ def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
     return macro.kind == "food" and any([belief.cells[k] == target for k in kitchen.plate_numbers])
 
 
-def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
+def preview(kitchen: TextKitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
     """Effect of `macro` now, by what `agent` sees and believes, if nobody interferes.
 
     It is of the kind "none" if the macro-action would end at once with nothing done.
@@ -145,7 +145,7 @@ def _lies_open(thing: Thing, target: int, grid: bytearray) -> bool:
     return thing.cell == target and grid[target] != AGENT
 
 
-def _preview_chop(kitchen: Kitchen, agent: int) -> Effect:
+def _preview_chop(kitchen: TextKitchen, agent: int) -> Effect:
     found = choppable(kitchen, agent)
     if found is None or kitchen.agents[agent].held is not None:
         return NOTHING
@@ -153,7 +153,7 @@ def _preview_chop(kitchen: Kitchen, agent: int) -> Effect:
     return Effect("chop", board.on.name if board.on else "", board.name, (board.x, board.y))
 
 
-def _preview_touch(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Effect:
+def _preview_touch(kitchen: TextKitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Effect:
     """The end of "get ..." and "go to knife ..."."""
     cook: Agent = kitchen.agents[agent]
     held, here = cook.held, cook.cell
@@ -170,7 +170,7 @@ def _preview_touch(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_s
     return _or_walk(effect, here, target, place)
 
 
-def _lying_at(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Lying | None:
+def _lying_at(kitchen: TextKitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Lying | None:
     """Item that the agent believes at the target of its macro-action."""
     item: Thing | None = kitchen.things[macro.goal]
     belief = kitchen.beliefs[agent]
@@ -196,7 +196,7 @@ _FIRST_BOARD = SIZE
 _CARRIED = ("food", "plate")
 
 
-def _rules(names: Sequence[str], kitchen: Kitchen) -> str:
+def _rules(names: Sequence[str], kitchen: TextKitchen) -> str:
     parts = (names, kitchen.map_name, kitchen.layout, kitchen.num_agents, kitchen.view_radius, kitchen.legacy)
     return sys.intern(repr(parts))
 
@@ -219,7 +219,7 @@ class MacroRunner:
     level = "macro"
 
     def __init__(
-        self, kitchen: Kitchen, include_moves: bool = False, wait_steps: int = 4, blocked_steps: int | None = 3
+        self, kitchen: TextKitchen, include_moves: bool = False, wait_steps: int = 4, blocked_steps: int | None = 3
     ) -> None:
         """Takes over a kitchen in any state, with all agents free; the rest are settings of the environment."""
         self.kitchen = kitchen
@@ -405,7 +405,7 @@ class MacroRunner:
         return at_board and isinstance(thing, Food) and not thing.chopped
 
 
-def _raw_on_board(kitchen: Kitchen, cell: int) -> bool:
+def _raw_on_board(kitchen: TextKitchen, cell: int) -> bool:
     """True if an unchopped food lies on a board at `cell`."""
     board = kitchen.board_at(cell)
     return board is not None and isinstance(board.on, Food) and not board.on.chopped
@@ -425,7 +425,7 @@ class PrimitiveRunner:
     names = (*MOVES, "stay")
     macros = names
 
-    def __init__(self, kitchen: Kitchen) -> None:
+    def __init__(self, kitchen: TextKitchen) -> None:
         """Takes over a kitchen in any state."""
         self.kitchen = kitchen
         self.rules = _rules(self.names, kitchen)

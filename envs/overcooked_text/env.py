@@ -103,7 +103,7 @@ from rllib_llm_comm.envs.overcooked_text import observation_text, render
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner, advance
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment
+from rllib_llm_comm.envs.overcooked_text.rules import Moment, TextKitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
@@ -201,7 +201,7 @@ class OvercookedText(Game):
         self._draws = Draws(
             now.map_name, now.layout, self.possible_agents, now.recipe, now.told_to, now.orders, now.start
         )
-        self.kitchen = Kitchen(
+        self.kitchen = TextKitchen(
             now.map_name, now.layout, self._draws.recipes[0], now.num_agents, now.view_radius,
             now.rewards.to_dict() if now.rewards else None, now.chop_pays_once, now.legacy, now.shared_collision,
         )  # fmt: skip

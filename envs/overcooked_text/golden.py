@@ -9,7 +9,7 @@ from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.golden import GoldenReport
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.layouts import MAPS
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
 _OVERCOOKED_REWARDS = {
     "subtask finished": "chop",
@@ -22,7 +22,7 @@ _OVERCOOKED_REWARDS = {
 def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
     """Replays one episode and notes differences."""
     require_choice("map", episode["map"], MAPS)
-    kitchen = Kitchen(
+    kitchen = TextKitchen(
         map_name=episode["map"],
         layout=episode["layout"],
         recipe=episode["task"],

@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     WAIT,
     Effect,
     Food,
-    Kitchen,
+    TextKitchen,
 )
 from rllib_llm_comm.envs.overcooked_text.rules import Item as Thing
 from rllib_llm_comm.envs.told_to import ALL, NAMES, ONE, PLANNER
@@ -167,9 +167,9 @@ _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
 _WALL = range(SIZE + _WALL_COLUMN, SIZE * (SIZE - 1), SIZE)
 
 
-def _kitchen(state: Any) -> Kitchen:
+def _kitchen(state: Any) -> TextKitchen:
     kitchen = getattr(state, "kitchen", state)
-    assert isinstance(kitchen, Kitchen)
+    assert isinstance(kitchen, TextKitchen)
     return kitchen
 
 
@@ -183,18 +183,18 @@ def as_item(thing: Thing, chopped: bool | None = None) -> SeenItem:
 _made_item = functools.cache(SeenItem)  # there are few different ones
 
 
-def _surface(kitchen: Kitchen, cell: int) -> str:
+def _surface(kitchen: TextKitchen, cell: int) -> str:
     """The name in words of a counter cell."""
     return COUNTER if cell in _WALL and kitchen.map_name != "A" else SHELF
 
 
-def _room(kitchen: Kitchen, y: int) -> str:
+def _room(kitchen: TextKitchen, y: int) -> str:
     if kitchen.map_name != "B":
         return ONE_ROOM
     return LEFT if y < _WALL_COLUMN else RIGHT
 
 
-def _lying(kitchen: Kitchen, seen: bytes) -> dict[str, tuple[SeenItem, ...]]:
+def _lying(kitchen: TextKitchen, seen: bytes) -> dict[str, tuple[SeenItem, ...]]:
     """Items in sight on counter and shelves, sorted so that equal scenes give equal texts."""
     off = {agent.held for agent in kitchen.agents} | {board.on for board in (*kitchen.knives, kitchen.delivery)}
     off.update(*[plate.contents for plate in kitchen.plates])
@@ -251,7 +251,7 @@ def describe(state: Any, index: int, order: bool = False) -> str:
     return describe_view(view(state, index, order=order))
 
 
-def _place(kitchen: Kitchen, effect: Effect) -> str:
+def _place(kitchen: TextKitchen, effect: Effect) -> str:
     if effect.place == COUNTER and effect.cell is not None:
         return _surface(kitchen, effect.cell[0] * SIZE + effect.cell[1])
     return _BOARD_NAMES.get(effect.place, effect.place)
@@ -357,7 +357,7 @@ class Wording(NamedTuple):
         text: Its sight and the item in its hands.
         candidates: A phrase per action.
         mask: int8 (actions,): 1 where an action would do something. Do not change it.
-        vector: float32 (n,): its sight as numbers, as `Kitchen.seen_vector` gives it. Do not change it.
+        vector: float32 (n,): its sight as numbers, as `TextKitchen.seen_vector` gives it. Do not change it.
     """
 
     text: str
@@ -368,7 +368,7 @@ class Wording(NamedTuple):
 
 def wording(runner: Any, index: int) -> Wording:
     """Text, phrases, mask and vector of one cook; those of a scene that came before are taken from memory."""
-    kitchen: Kitchen = runner.kitchen
+    kitchen: TextKitchen = runner.kitchen
     known = _KNOWN.setdefault((runner.rules, kitchen.told(index)), {})
     sight = _sight(kitchen, index)
     key = (sight, *_memory(kitchen, index))
@@ -392,7 +392,7 @@ def limit_memory(scenes: int = SCENES) -> None:
     _KNOWN.clear()
 
 
-def _sight(kitchen: Kitchen, index: int) -> Hashable:
+def _sight(kitchen: TextKitchen, index: int) -> Hashable:
     """All that text and numbers of a cook depend on; what it may do depends on its memory of the rest, too."""
     seen = kitchen.sight(index)
     surfaces = (*kitchen.knives, kitchen.delivery)  # which never move
@@ -410,7 +410,7 @@ def _names(things: Sequence[Thing]) -> list[str]:
     return [thing.name for thing in things] if things else _NO_NAMES
 
 
-def _memory(kitchen: Kitchen, index: int) -> tuple[Hashable, ...]:
+def _memory(kitchen: TextKitchen, index: int) -> tuple[Hashable, ...]:
     """All of a cook's memory on which its candidates depend: places of foods and bowls, and which foods are chopped.
 
     Boards and the delivery never move. A cook that is believed out of sight is passable wherever that is, unless it

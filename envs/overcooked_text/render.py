@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, FLOORS, INK, SHADOW, Canvas, counter, drawn, onion, star
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE
 from rllib_llm_comm.envs.overcooked_text.observation_text import as_item, item_words
-from rllib_llm_comm.envs.overcooked_text.rules import CHOPS_NEEDED, Food, Item, Kitchen, Plate
+from rllib_llm_comm.envs.overcooked_text.rules import CHOPS_NEEDED, Food, Item, Plate, TextKitchen
 from rllib_llm_comm.envs.told_to import NAMES
 
 
@@ -152,7 +152,7 @@ def _letters(item: Item | None) -> str:
     return "(" + "".join(sorted(food.name[0].upper() for food in item.contents)) + ")"
 
 
-def _loose(kitchen: Kitchen) -> dict[int, Item]:
+def _loose(kitchen: TextKitchen) -> dict[int, Item]:
     """Objects that lie on counters, by cell number; of several in one cell the one on top."""
     hidden = {id(agent.held) for agent in kitchen.agents}
     hidden |= {id(surface.on) for surface in (*kitchen.knives, kitchen.delivery)}
@@ -165,7 +165,7 @@ def _loose(kitchen: Kitchen) -> dict[int, Item]:
     return loose
 
 
-def ansi(kitchen: Kitchen) -> str:
+def ansi(kitchen: TextKitchen) -> str:
     """The kitchen in characters.
 
     Returns:
@@ -199,7 +199,7 @@ def ansi(kitchen: Kitchen) -> str:
     return "\n".join([*lines, _LEGEND])
 
 
-def _order(kitchen: Kitchen) -> str:
+def _order(kitchen: TextKitchen) -> str:
     told, count = kitchen.setup.told, len(kitchen.setup.orders)
     secret = "" if all(told) else f" (told to {', '.join(n for n, flag in zip(NAMES, told, strict=False) if flag)})"
     return f"{kitchen.recipe}{secret}" + ("" if count == 1 else f", order {min(kitchen.served + 1, count)} of {count}")
@@ -215,7 +215,7 @@ def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> Non
     scene.alpha_composite(picture, (round(x - side / 2), round(y - side / 2)))
 
 
-def rgb_array(kitchen: Kitchen) -> np.ndarray:
+def rgb_array(kitchen: TextKitchen) -> np.ndarray:
     """The kitchen as pixels.
 
     Returns:
@@ -230,7 +230,7 @@ def rgb_array(kitchen: Kitchen) -> np.ndarray:
     return np.asarray(scene.convert("RGB"))
 
 
-def _scene(kitchen: Kitchen) -> Image.Image:
+def _scene(kitchen: TextKitchen) -> Image.Image:
     """Floor, counters, boards and the delivery, things that lie somewhere, and cooks with what they hold."""
     scene = Image.new("RGBA", (SIZE * CELL, SIZE * CELL + round(0.75 * CELL)), (255, 252, 246, 255))
     for x in range(SIZE):
@@ -252,7 +252,7 @@ def _scene(kitchen: Kitchen) -> Image.Image:
     return scene
 
 
-def seen_by(kitchen: Kitchen, cook: int) -> np.ndarray:
+def seen_by(kitchen: TextKitchen, cook: int) -> np.ndarray:
     """`rgb_array` in the eyes of one cook: things and other cooks only where it looks, and nobody's thoughts.
 
     The strip tells the dish only to a cook that is told it.
@@ -268,7 +268,7 @@ def seen_by(kitchen: Kitchen, cook: int) -> np.ndarray:
     return np.asarray(scene.convert("RGB"))
 
 
-def _tile(kitchen: Kitchen, x: int, y: int) -> Image.Image:
+def _tile(kitchen: TextKitchen, x: int, y: int) -> Image.Image:
     number = x * SIZE + y
     if kitchen.board_at(number) is not None:
         return drawn(_board, CELL)
@@ -288,7 +288,7 @@ def _cuts(scene: Image.Image, item: Item, x: int, y: int) -> None:
         draw.ellipse((cx - radius, cy - radius, cx + radius, cy + radius), fill=fill, outline=INK)
 
 
-def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int) -> None:
+def _thought(scene: Image.Image, kitchen: TextKitchen, x: int, y: int) -> None:
     """The foods of the order in a bubble at the upper left of a cell."""
     side = 0.26 * CELL
     left, top, width = y * CELL + 1, x * CELL + 1, side * len(kitchen.recipe_foods)
@@ -298,7 +298,7 @@ def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int) -> None:
         scene.alpha_composite(drawn(_FOODS[name, True], round(side)), (round(left + 2 + k * side), round(top + 2)))
 
 
-def _caption(scene: Image.Image, kitchen: Kitchen, with_order: bool = True) -> None:
+def _caption(scene: Image.Image, kitchen: TextKitchen, with_order: bool = True) -> None:
     """The line below the kitchen: the order, unless it is hidden, and the game step."""
     draw = ImageDraw.Draw(scene)
     side, middle = SIZE * CELL, SIZE * CELL + round(0.75 * CELL) / 2

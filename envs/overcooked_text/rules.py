@@ -1,6 +1,6 @@
 """The game: state and rules of the textual 7x7 kitchen, in plain Python without gym, numpy or randomness.
 
-`Kitchen` knows primitive actions only; macro-actions are in `actions.py`. With `legacy=True` it behaves
+`TextKitchen` knows primitive actions only; macro-actions are in `actions.py`. With `legacy=True` it behaves
 exactly like the original game; otherwise the deviations listed in `docs/envs/overcooked_text.md` apply.
 """
 
@@ -479,7 +479,7 @@ class Moment(NamedTuple):
     events: tuple[tuple[str, ...], ...]
 
 
-def moment(kitchen: Kitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
+def moment(kitchen: TextKitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
     """The moment that a kitchen is in, with the events of the last game step per cook."""
     cooks = kitchen.agents
     return Moment(
@@ -496,7 +496,7 @@ def moment(kitchen: Kitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
     )
 
 
-class Kitchen:
+class TextKitchen:
     """One kitchen with its cooks.
 
     Attributes:
@@ -912,9 +912,9 @@ class Kitchen:
         start = grid_start(grid, self.skeleton, tuple(agents))
         return Setup(tuple(state["orders"]), tuple(map(bool, state["told"])), start)
 
-    def copy(self) -> Kitchen:
+    def copy(self) -> TextKitchen:
         """An independent copy of the kitchen in its present state."""
-        twin = Kitchen(
+        twin = TextKitchen(
             self.map_name, self.layout, self.recipe, self.num_agents, self.view_radius, self.rewards,
             self.chop_pays_once, self.legacy, self.shared_collision,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import HabitualCook
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder, new_episode
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -257,7 +257,7 @@ class _Scripts:
     """The seats of one scripted partner in one game; its cooks and its mistakes share random numbers."""
 
     game: int
-    kitchen: Kitchen
+    kitchen: SoupKitchen
     rng: np.random.Generator
     rows: list[int]
     cooks: list[HabitualCook]
@@ -323,7 +323,7 @@ class _Table:
             if settings.kind != SCRIPTED:
                 self._draws[:, rows] = rng.random((len(self._draws), len(rows)))
                 continue
-            kitchen = Kitchen(self._batch.layout, self._batch.dynamics, self._batch.horizon)
+            kitchen = SoupKitchen(self._batch.layout, self._batch.dynamics, self._batch.horizon)
             cooks = [HabitualCook(kitchen, seat, settings.habit, rng) for seat in seats]
             self._scripts.append(_Scripts(game, kitchen, rng, rows, cooks))
 

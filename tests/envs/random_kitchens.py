@@ -7,7 +7,7 @@ import random
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DYNAMICS, LAYOUT_NAMES, POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 # The best scores of the original's scripted cook in the golden data's notes (eps 0 to .02).
 MARKS = {
@@ -31,9 +31,9 @@ def random_pot(rng: random.Random, dynamics: str) -> list | None:
     return rng.choice([None, ["soup", onions, 0, tick]])
 
 
-def random_kitchen(name: str, dynamics: str, seed: int) -> Kitchen:
+def random_kitchen(name: str, dynamics: str, seed: int) -> SoupKitchen:
     """A legal state: each cook anywhere in its room, things on usable counters and in pots."""
-    rng, kitchen = random.Random(seed), Kitchen(name, dynamics)
+    rng, kitchen = random.Random(seed), SoupKitchen(name, dynamics)
     places, layout = places_of(kitchen.layout), kitchen.layout
     while True:
         at = [rng.choice([c for c, room in places.room_of.items() if room == places.room_of[s]]) for s in layout.starts]
@@ -46,12 +46,12 @@ def random_kitchen(name: str, dynamics: str, seed: int) -> Kitchen:
     return kitchen
 
 
-def copied(kitchen: Kitchen) -> Kitchen:
-    copy = Kitchen(kitchen.layout.name, kitchen.dynamics)
+def copied(kitchen: SoupKitchen) -> SoupKitchen:
+    copy = SoupKitchen(kitchen.layout.name, kitchen.dynamics)
     copy.restore(kitchen.snapshot())
     return copy
 
 
-def faced(kitchen: Kitchen, i: int) -> Cell:
+def faced(kitchen: SoupKitchen, i: int) -> Cell:
     cook = kitchen.cook(i)
     return cook.cell[0] + STEPS[cook.facing][0], cook.cell[1] + STEPS[cook.facing][1]

@@ -16,12 +16,12 @@ from rllib_llm_comm.envs.overcooked_ai.checker import LONGEST, check_sentence
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import Item, SoupKitchen
 
-Fact = Callable[[Kitchen, int], bool]
+Fact = Callable[[SoupKitchen, int], bool]
 
 
-def facts(kitchen: Kitchen, soups: int) -> list[tuple[str, Fact]]:
+def facts(kitchen: SoupKitchen, soups: int) -> list[tuple[str, Fact]]:
     """The third-person sentences of a state, each with the fact that it tells, taken from the state, not from text."""
     places = places_of(kitchen.layout)
     told: list[Fact] = []
@@ -44,7 +44,7 @@ def facts(kitchen: Kitchen, soups: int) -> list[tuple[str, Fact]]:
     return list(zip(sentences, told, strict=True))
 
 
-def same_pose(kitchen: Kitchen, i: int, cook, sees: bool) -> bool:
+def same_pose(kitchen: SoupKitchen, i: int, cook, sees: bool) -> bool:
     now = kitchen.cook(i)
     cell = (cook.cell[0] + STEPS[cook.facing][0], cook.cell[1] + STEPS[cook.facing][1])
     if now.cell != cook.cell:
@@ -109,7 +109,7 @@ def test_any_text_is_survived(written, seed):
 
 @pytest.mark.parametrize("part", ["the ", "a pot ", "counters 1, ", "is cooking, ", "'", "pot and ", "1,"])
 def test_long_texts_take_no_long_time(part):
-    kitchen = Kitchen()
+    kitchen = SoupKitchen()
     start = time.perf_counter()
     check_sentence(kitchen, (part * LONGEST)[:LONGEST])
     assert time.perf_counter() - start < 0.5
@@ -169,7 +169,7 @@ Alice holds a sandwich | Alice holds a dish. It is nice. | soup | bob
 
 @pytest.fixture(scope="module")
 def scene():
-    kitchen, players = Kitchen("forced_coordination"), [[3, 1, 0, ["dish"]], [1, 2, 3, ["onion"]]]
+    kitchen, players = SoupKitchen("forced_coordination"), [[3, 1, 0, ["dish"]], [1, 2, 3, ["onion"]]]
     objects = [[3, 0, "soup", 3, 0, 20], [4, 1, "soup", 2, 0, -1], [2, 1, "onion"], [2, 3, "dish"]]
     kitchen.restore({"t": 120, "players": players, "objects": objects})
     return kitchen
@@ -209,6 +209,6 @@ def test_what_is_not_given_is_unknown(scene):
     ],
 )
 def test_onions_of_a_started_soup(onions, tick, sentence, verdict):
-    kitchen, players = Kitchen("cramped_room", "new"), [[1, 1, 0, None], [2, 1, 0, None]]
+    kitchen, players = SoupKitchen("cramped_room", "new"), [[1, 1, 0, None], [2, 1, 0, None]]
     kitchen.restore({"t": 0, "players": players, "objects": [[2, 0, "soup", onions, 0, tick]]})
     assert check_sentence(kitchen, sentence) is verdict

@@ -8,14 +8,14 @@ import pytest
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, first_place, num_symbols, symbol_names
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 
 _FIXED = {0: "floor", 1: "counter", 2: "onion crate", 4: "dish stack", 5: "serving counter"}
 _HOLDING = {None: "{}", "onion": "{} with an onion", "dish": "{} with a dish", "soup": "{} with a soup"}
 
 
-def told(kitchen: Kitchen, player: int, cell: tuple[int, int]) -> dict[str, str]:
+def told(kitchen: SoupKitchen, player: int, cell: tuple[int, int]) -> dict[str, str]:
     """What should be said of a cell, from the game's objects."""
     kind, item = kitchen.layout.kind(cell), kitchen.item(cell)
     names = dict.fromkeys(SLOTS, "")
@@ -42,7 +42,7 @@ def told(kitchen: Kitchen, player: int, cell: tuple[int, int]) -> dict[str, str]
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 @pytest.mark.parametrize("dynamics", ["old", "new"])
 def test_symbols_are_what_the_game_says(layout, dynamics):
-    kitchen = Kitchen(layout, dynamics)
+    kitchen = SoupKitchen(layout, dynamics)
     rng = np.random.default_rng(0)
     names = symbol_names(kitchen.layout)
     assert (

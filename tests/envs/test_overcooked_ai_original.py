@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.original import original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.recipes import contents
 from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, observation_text, state_sentences
 
@@ -51,7 +51,7 @@ def test_equals_the_original_in_its_own_kitchens():
 
 @pytest.mark.parametrize("layout", sorted(original_kitchens()))
 def test_every_kitchen_of_the_original_begins_and_goes_on(layout):
-    kitchen = Kitchen(f"original:{layout}", "new", horizon=60)
+    kitchen = SoupKitchen(f"original:{layout}", "new", horizon=60)
     rng = np.random.default_rng(0)
     batch = KitchenBatch(2, f"original:{layout}", "new", horizon=60)
     while not kitchen.over:
@@ -59,7 +59,7 @@ def test_every_kitchen_of_the_original_begins_and_goes_on(layout):
         result = kitchen.step(actions.tolist())
         sparse, shaped, _ = batch.step(np.stack([actions, actions]))
         assert tuple(sparse[0]) == result.sparse and tuple(shaped[1]) == result.shaped
-        twin = Kitchen(f"original:{layout}", "new", horizon=60)
+        twin = SoupKitchen(f"original:{layout}", "new", horizon=60)
         twin.restore(json.loads(json.dumps(kitchen.snapshot())))
         np.testing.assert_array_equal(twin.state, kitchen.state)
         np.testing.assert_array_equal(batch.states[1], kitchen.state)
@@ -131,17 +131,17 @@ def test_descriptions_that_cannot_be_played_are_refused(change, why):
 
 
 def test_pots_that_start_by_themselves_want_orders_of_three():
-    for make in (lambda: Kitchen("cramped_room_tomato"), lambda: KitchenBatch(2, TOMATO_SOUPS)):
+    for make in (lambda: SoupKitchen("cramped_room_tomato"), lambda: KitchenBatch(2, TOMATO_SOUPS)):
         with pytest.raises(UserError, match="`dynamics"):
             make()
     with pytest.raises(UserError, match="'old_dynamics'"):
-        Kitchen({**original_kitchens()["simple_o"], "old_dynamics": True}, "new")
-    assert Kitchen("simple_tomato").dynamics == "old"
+        SoupKitchen({**original_kitchens()["simple_o"], "old_dynamics": True}, "new")
+    assert SoupKitchen("simple_tomato").dynamics == "old"
 
 
 def test_shaped_rewards_of_a_kitchen():
     shaping = {"PLACEMENT_IN_POT_REW": 0.5, "DISH_PICKUP_REWARD": 2, "SOUP_PICKUP_REWARD": 7}
-    kitchen = Kitchen({**TOMATO_SOUPS, "rew_shaping_params": shaping}, "new")
+    kitchen = SoupKitchen({**TOMATO_SOUPS, "rew_shaping_params": shaping}, "new")
     kitchen.restore({"t": 0, "players": [[2, 1, 0, ["tomato"]], [3, 2, 0, None]], "objects": []})
     assert kitchen.step((5, 4)).shaped == (0.5, 0)
     assert (kitchen.item((2, 0)).onions, kitchen.item((2, 0)).tomatoes) == (0, 1)
@@ -151,7 +151,7 @@ def test_shaped_rewards_of_a_kitchen():
 
 
 def test_tomatoes_in_words_names_and_pictures():
-    kitchen = Kitchen(TOMATO_SOUPS, "new")
+    kitchen = SoupKitchen(TOMATO_SOUPS, "new")
     players = [[2, 1, 0, ["tomato"]], [3, 1, 2, ["soup", 1, 1, 6]]]
     objects = [[2, 0, "soup", 1, 1, 3], [0, 2, "tomato"], [4, 2, "soup", 0, 3, 6]]
     kitchen.restore({"t": 0, "players": players, "objects": objects})
@@ -170,7 +170,7 @@ def test_tomatoes_in_words_names_and_pictures():
     # The crates differ, and so does a pot with a tomato from one with an onion.
     pixels = rgb_array(kitchen)
     assert (pixels[64:128, :64] != pixels[64:128, 256:320]).any()
-    onions = Kitchen(TOMATO_SOUPS, "new")
+    onions = SoupKitchen(TOMATO_SOUPS, "new")
     onions.restore(kitchen.snapshot() | {"objects": [[2, 0, "soup", 2, 0, 3]]})
     assert (pixels[:64, 128:192] != rgb_array(onions)[:64, 128:192]).any()
 
@@ -212,7 +212,7 @@ def test_goals_with_tomatoes_bring_points():
 def test_the_checker_never_contradicts_the_games_own_sentences():
     found = []
     for layout in ("you_shall_not_pass", "mdp_test", "cramped_room_o_3orders"):
-        kitchen, rng = Kitchen(layout, "new", horizon=300), np.random.default_rng(1)
+        kitchen, rng = SoupKitchen(layout, "new", horizon=300), np.random.default_rng(1)
         while not kitchen.over:
             kitchen.step([5 if rng.random() < 0.5 else int(rng.integers(5)) for _ in range(2)])
             sentences = [*state_sentences(kitchen, 0), *cook_sentences(kitchen, 0), *cook_sentences(kitchen, 1)]
@@ -223,7 +223,7 @@ def test_the_checker_never_contradicts_the_games_own_sentences():
 
 
 def test_what_knows_onion_soup_only_refuses_other_kitchens():
-    kitchen = Kitchen("simple_tomato")
+    kitchen = SoupKitchen("simple_tomato")
     with pytest.raises(UserError, match="scripted cooks are for kitchens in which three onions"):
         ScriptedCooks(kitchen).actions()
     with pytest.raises(UserError, match="Subgoals are for kitchens"):

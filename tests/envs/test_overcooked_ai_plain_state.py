@@ -9,11 +9,11 @@ from random_kitchens import EVERY_GAME, random_kitchen
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen, plain_state
 
 
 def test_a_state_in_full():
-    kitchen = Kitchen("cramped_room")
+    kitchen = SoupKitchen("cramped_room")
     players = [[1, 1, 0, ["onion"]], [3, 1, 3, ["soup", 3, 0, 20]]]
     objects = [[2, 0, "soup", 3, 0, 7], [4, 2, "dish"]]
     kitchen.restore({"t": 5, "players": players, "objects": objects})

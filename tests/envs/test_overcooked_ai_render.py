@@ -5,7 +5,7 @@ import pytest
 from random_kitchens import EVERY_GAME
 
 from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 POT, COUNTER = (2, 0), (0, 0)
 READY = ["soup", 3, 0, 20]
@@ -13,7 +13,7 @@ READY = ["soup", 3, 0, 20]
 
 def scene(facing=0, held=None, objects=(), time=5, dynamics="old"):
     """The cramped room; alice, at (1, 2), faces and holds what is asked for, bob stands at (3, 1)."""
-    kitchen = Kitchen("cramped_room", dynamics)
+    kitchen = SoupKitchen("cramped_room", dynamics)
     players = [[1, 2, facing, held], [3, 1, 0, None]]
     kitchen.restore({"t": time, "players": players, "objects": [[*cell, *item] for cell, item in objects]})
     return kitchen
@@ -53,7 +53,7 @@ def test_what_differs_looks_different(draw, family):
 
 @pytest.mark.parametrize(("layout", "dynamics"), [*EVERY_GAME, (["XOX", "P1D", "X2X", "XSX"], "old")], ids=str)
 def test_drawings_keep_their_size_change_nothing_and_are_the_same_again(layout, dynamics):
-    kitchen, twin = Kitchen(layout, dynamics, horizon=150), Kitchen(layout, dynamics, horizon=150)
+    kitchen, twin = SoupKitchen(layout, dynamics, horizon=150), SoupKitchen(layout, dynamics, horizon=150)
     height, width = kitchen.layout.height, kitchen.layout.width
     for score, now in enumerate(play(kitchen, 150)):
         if score % 10 < 9:
@@ -95,7 +95,7 @@ def test_step_score_and_names_change_the_strip_below():
 
 @pytest.mark.parametrize("horizon", [1, 400, 10**9])
 def test_the_status_line_keeps_a_margin(horizon):
-    kitchen = Kitchen("cramped_room", horizon=horizon)
+    kitchen = SoupKitchen("cramped_room", horizon=horizon)
     strip = rgb_array(kitchen, 10**6)[-32:]
     paper = strip[0, 0]
     assert (strip[:, :8] == paper).all() and (strip[:, -8:] == paper).all()

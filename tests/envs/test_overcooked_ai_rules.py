@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, LAYOUT_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
@@ -67,7 +67,7 @@ def test_damaged_golden_files_get_one_sentence(tmp_path, change):
 def test_many_games_at_once_are_those_one_by_one(layout, dynamics, threads):
     rng = np.random.default_rng(3)
     batch = KitchenBatch(5, layout, dynamics, horizon=60, num_threads=threads)
-    kitchens = [Kitchen(layout, dynamics, horizon=60) for _ in range(5)]
+    kitchens = [SoupKitchen(layout, dynamics, horizon=60) for _ in range(5)]
     for _ in range(90):
         # Interacting often, so that something happens.
         actions = np.where(rng.random((5, 2)) < 0.5, INTERACT, rng.integers(0, 6, (5, 2)))
@@ -87,7 +87,7 @@ def test_many_games_at_once_are_those_one_by_one(layout, dynamics, threads):
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(LAYOUT_NAMES), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=80))
 def test_snapshots_give_the_same_state_back(layout, actions):
-    kitchen, twin = Kitchen(layout), Kitchen(layout)
+    kitchen, twin = SoupKitchen(layout), SoupKitchen(layout)
     for pair in actions:
         kitchen.step(pair)
     twin.restore(json.loads(json.dumps(kitchen.snapshot())))
@@ -97,10 +97,10 @@ def test_snapshots_give_the_same_state_back(layout, actions):
 
 
 def test_states_of_other_kitchens_are_refused():
-    snapshot = Kitchen("asymmetric_advantages").snapshot()
+    snapshot = SoupKitchen("asymmetric_advantages").snapshot()
     for wrong in (snapshot, {"t": 1}):
         with pytest.raises(UserError, match="no state.*'cramped_room'"):
-            Kitchen().restore(wrong)
+            SoupKitchen().restore(wrong)
 
 
 # ---- layouts -----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_rows_alone_of_kitchens_with_other_rules_are_refused(name, rows):
     assert not get_layout(name).classic and tuple(get_layout(name).rows) == empty
 
 
-@pytest.mark.parametrize("make", [Kitchen, partial(KitchenBatch, 2)])
+@pytest.mark.parametrize("make", [SoupKitchen, partial(KitchenBatch, 2)])
 def test_unknown_dynamics_are_refused_without_an_environment_too(make):
     with pytest.raises(UserError, match="`dynamics` is 'newest'"):
         make("cramped_room", "newest")
@@ -145,7 +145,7 @@ def test_unknown_dynamics_are_refused_without_an_environment_too(make):
 )
 def test_bad_layouts_are_refused(layout, why):
     with pytest.raises(UserError, match=why):
-        Kitchen(layout)
+        SoupKitchen(layout)
 
 
 # ---- ways --------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_legal_goal_cells(layout, legal):
 
 
 def test_a_walker_fetches_and_brings():
-    kitchen = Kitchen("cramped_room")
+    kitchen = SoupKitchen("cramped_room")
     walker = CookWalker(kitchen, 0)
     walker.reset(np.random.default_rng(0))
     for goal, wanted in (((0, 1), "onion"), ((2, 0), None), ((1, 3), "dish")):
@@ -195,7 +195,7 @@ def test_a_walker_fetches_and_brings():
 @pytest.mark.parametrize("seed", range(3))
 def test_walkers_that_meet_in_a_corridor_get_past_each_other(seed):
     """Both want to where the other one is, on the ring of counter_circuit: nobody may wait for ever."""
-    kitchen = Kitchen("counter_circuit")
+    kitchen = SoupKitchen("counter_circuit")
     walkers = [CookWalker(kitchen, player) for player in range(2)]
     for player, walker in enumerate(walkers):
         walker.reset(np.random.default_rng([seed, player]))
@@ -213,7 +213,7 @@ def test_walkers_that_meet_in_a_corridor_get_past_each_other(seed):
 @pytest.mark.parametrize(("layout", "mark"), MARKS.items())
 def test_scripted_cooks_reach_the_mark_of_the_originals(layout, mark):
     for seed in range(2):
-        kitchen = Kitchen(layout)
+        kitchen = SoupKitchen(layout)
         cooks, score = ScriptedCooks(kitchen, seed), 0
         while not kitchen.over:
             score += sum(kitchen.step(cooks.actions()).sparse)

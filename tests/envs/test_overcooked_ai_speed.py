@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.original import original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
 
 LAYOUTS = [*LAYOUT_NAMES, *(f"original:{name}" for name in sorted(original_kitchens())[::6])]
 
@@ -28,7 +28,7 @@ def played(kitchen, steps, seed=0):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_compiled_features_are_the_plain_ones(layout):
-    kitchen = Kitchen(layout, "new" if layout.startswith("original") else "old")
+    kitchen = SoupKitchen(layout, "new" if layout.startswith("original") else "old")
     states = set()
     for _ in played(kitchen, 400):
         states.add(kitchen.state.tobytes())
@@ -42,7 +42,7 @@ def test_remembered_words_are_those_made_anew(layout, dynamics):
     """Twice the same episode: the second time everything is remembered."""
 
     def told(anew=False):
-        kitchen, words = Kitchen(layout, dynamics), []
+        kitchen, words = SoupKitchen(layout, dynamics), []
         for _ in played(kitchen, 300):
             for i in range(2):
                 if anew:

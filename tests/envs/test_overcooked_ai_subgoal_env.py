@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env, without_subgoals
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,
@@ -135,11 +135,11 @@ def test_an_agent_that_does_nothing_gets_another_subgoal_in_time():
 
 
 def test_only_idle_steps_count_as_waiting():
-    start = Kitchen("cramped_room")
+    start = SoupKitchen("cramped_room")
     here = Subgoal("go", "", start.cook(0).cell)
     idle = []
     for action in range(6):
-        kitchen = Kitchen("cramped_room")
+        kitchen = SoupKitchen("cramped_room")
         kitchen.step([action, STAY])
         idle.append(kitchen.cook(0) == start.cook(0))
         assert waited(start.state, kitchen.state, 0, here) == idle[-1]
@@ -148,7 +148,7 @@ def test_only_idle_steps_count_as_waiting():
 
 
 def test_starts_are_random_only_where_asked_for():
-    start = Kitchen("counter_circuit").snapshot()
+    start = SoupKitchen("counter_circuit").snapshot()
     for settings, seed in product(({}, {"random_starts": False}, {"subgoals": "planner"}), range(6)):
         env = subgoal_env(layout="counter_circuit", **settings)
         env.reset(seed=seed)

@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     VERBS,
@@ -96,7 +96,7 @@ def test_any_text_is_a_subgoal_of_the_kitchen_or_none(words):
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_words_are_those_of_the_goals_that_cooks_choose_among(layout):
-    kitchen, rng, agree = Kitchen(layout), np.random.default_rng(1), 0
+    kitchen, rng, agree = SoupKitchen(layout), np.random.default_rng(1), 0
     for _ in range(30):
         kitchen.restore(random_snapshot(kitchen.layout, "old", rng))
         for player in range(2):
@@ -126,7 +126,7 @@ def test_what_no_cook_can_bring_is_no_subgoal():
     assert holdable(layout) == ({"onion"}, {"dish"})
     assert {(s.verb, s.kind) for s in library(layout, 1)} == {("take", "dish"), ("put", "dish"), ("go", "")}
     assert {s.verb for s in library(layout, 0)} == {"take", "put", "add", "go"}
-    kitchen, rng = Kitchen(APART), np.random.default_rng(0)
+    kitchen, rng = SoupKitchen(APART), np.random.default_rng(0)
     for _ in range(50):
         kitchen.restore(random_snapshot(layout, "old", rng))
         for player, kind in ((0, "onion"), (1, "dish")):
@@ -175,7 +175,7 @@ def walking_actions(kitchen, rng):
 def test_done_is_what_the_events_say(layout):
     rng, seen = np.random.default_rng(5), set()
     for dynamics, play in product(("old", "new"), (scripted_actions, random_actions, walking_actions)):
-        kitchen = Kitchen(layout, dynamics)
+        kitchen = SoupKitchen(layout, dynamics)
         for _ in range(2):
             kitchen.restore(random_snapshot(kitchen.layout, dynamics, rng))
             choose = play(kitchen, rng)
@@ -199,7 +199,7 @@ def one_step(kitchen, actions):
 
 def both_at(layout, held, lying):
     """Both cooks face one and the same shared counter, or pot, with something in their hands."""
-    kitchen = Kitchen(layout)
+    kitchen = SoupKitchen(layout)
     (right, left), cell = {
         "forced_coordination": (((3, 2), (1, 2)), (2, 2)),
         "asymmetric_advantages": (((5, 2), (3, 2)), (4, 2)),
@@ -245,7 +245,7 @@ def test_both_use_one_cell_in_the_same_step(layout, held, lying, done):
     ],
 )
 def test_to_go_is_done_on_arrival_only(places, actions, arrived):
-    kitchen = Kitchen("coordination_ring")
+    kitchen = SoupKitchen("coordination_ring")
     kitchen.restore({"t": 0, "players": [[*place, NORTH, None] for place in places], "objects": []})
     before = kitchen.state.copy()
     kitchen.step(actions)
@@ -259,7 +259,7 @@ def test_to_go_is_done_on_arrival_only(places, actions, arrived):
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_random_starts_are_legal_and_bring_every_subgoal(layout):
-    kitchen, rng = Kitchen(layout), np.random.default_rng(0)
+    kitchen, rng = SoupKitchen(layout), np.random.default_rng(0)
     places, kinds = places_of(kitchen.layout), holdable(kitchen.layout)
     met = [set(), set()]
     for _ in range(250):
@@ -277,7 +277,7 @@ def test_random_starts_are_legal_and_bring_every_subgoal(layout):
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_a_lone_cook_does_all_that_is_possible_and_not_blocked(layout):
-    kitchen, rng, tried = Kitchen(layout), np.random.default_rng(2), 0
+    kitchen, rng, tried = SoupKitchen(layout), np.random.default_rng(2), 0
     for number in range(120):
         player = number % 2
         kitchen.restore(random_snapshot(kitchen.layout, "old", rng))

@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import CELLS, INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, LAYOUT_NAMES, POT, Cell, Layout, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, find_place, places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 every_game = pytest.mark.parametrize(("name", "dynamics"), EVERY_GAME)
 DIVIDED = ["XXXXX", "X1X2X", "P X O", "XDSXX"]
@@ -87,14 +87,14 @@ def test_the_manual_tells_maps_and_dynamics_apart():
 # What cooks read
 
 
-def assert_readable(kitchen: Kitchen, soups: int) -> None:
+def assert_readable(kitchen: SoupKitchen, soups: int) -> None:
     for i in range(2):
         written = text.observation_text(kitchen, i, soups)
         assert len(written) < text.LIMIT and set(written) <= set(string.printable[:95])
         assert written.startswith(f"You are {COOKS[i]}. You ")
 
 
-def assert_proved(kitchen: Kitchen, soups: int) -> None:
+def assert_proved(kitchen: SoupKitchen, soups: int) -> None:
     for i in range(2):
         for sentence in [*text.state_sentences(kitchen, soups), *text.cook_sentences(kitchen, i)]:
             assert check_sentence(kitchen, sentence, soups) is True, sentence
@@ -113,7 +113,7 @@ def test_text_of_any_state_is_short_and_proved(name, dynamics):
 
 def test_a_huge_kitchen_has_no_longer_text():
     upper = ["X" + "P" * 30 + "X", "XO12" + " " * 27 + "X", "P" * 32]
-    kitchen = Kitchen([*upper, "S" + " X" * 15 + "X", "D" + "X " * 15 + "X", "X" * 32])
+    kitchen = SoupKitchen([*upper, "S" + " X" * 15 + "X", "D" + "X " * 15 + "X", "X" * 32])
     for pot in places_of(kitchen.layout).fixtures[POT]:
         kitchen.state[CELLS + 3 * (pot[1] * 32 + pot[0]) :][:3] = 3, 2, -1
     assert_readable(kitchen, 3)
@@ -122,7 +122,7 @@ def test_a_huge_kitchen_has_no_longer_text():
 
 
 def test_an_observation_in_words():
-    kitchen = Kitchen("forced_coordination")
+    kitchen = SoupKitchen("forced_coordination")
     objects = [[3, 0, "soup", 3, 0, 8], [2, 1, "onion"], [2, 3, "onion"], [1, 0, "dish"]]
     kitchen.restore({"t": 20, "players": [[3, 1, 0, None], [1, 2, 3, ["onion"]]], "objects": objects})
     assert text.observation_text(kitchen, 1) == (
@@ -142,7 +142,7 @@ def test_an_observation_is_made_fast():
 # What actions do
 
 
-def assert_use_is_told(kitchen: Kitchen, i: int, phrase: str) -> None:
+def assert_use_is_told(kitchen: SoupKitchen, i: int, phrase: str) -> None:
     """An interact does what a phrase says to hands, pots and counters; the other cook stays."""
     before, after = copied(kitchen), copied(kitchen)
     result = after.step([INTERACT, STAY] if i == 0 else [STAY, INTERACT])
@@ -191,7 +191,7 @@ def test_primitive_phrases_tell_what_happens(name, dynamics):
             assert_use_is_told(kitchen, i, phrases[5])
 
 
-def brought(kitchen: Kitchen, i: int, cell: Cell) -> Kitchen | None:
+def brought(kitchen: SoupKitchen, i: int, cell: Cell) -> SoupKitchen | None:
     """The state in which a cook has gone to a cell that it can use, if the other cook is not in the way."""
     there = copied(kitchen)
     for facing, (dx, dy) in enumerate(STEPS):

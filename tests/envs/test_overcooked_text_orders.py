@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.overcooked_text import observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
 SECRET = {"recipe": ONE_FOOD, "told_to": ["alice"]}
@@ -81,7 +81,7 @@ def test_the_seed_decides_orders_and_the_start():
 def test_a_random_start_has_the_same_things_in_places_that_can_be_reached(seed, map_name, count, layout):
     env = parallel_env(map_name=map_name, num_agents=count, layout=layout, start="random")
     env.reset(seed=seed)
-    kitchen, own = env.kitchen, Kitchen(map_name, layout, num_agents=count)
+    kitchen, own = env.kitchen, TextKitchen(map_name, layout, num_agents=count)
     assert Counter(kitchen.cells) == Counter(own.cells)
     fronts = []
     for thing, there in zip(kitchen.things, own.things, strict=True):
@@ -226,7 +226,7 @@ def test_snapshots_keep_orders_and_start(seed):
         if env.agents:
             _, _, _, _, infos = env.step(team.act(infos))
     state = json.loads(json.dumps(env.runner.snapshot()))
-    twin = MacroRunner(Kitchen("C"))
+    twin = MacroRunner(TextKitchen("C"))
     twin.restore(state)
     assert json.loads(json.dumps(twin.snapshot())) == state
     assert twin.kitchen.setup == env.kitchen.setup and twin.kitchen.recipe == env.kitchen.recipe

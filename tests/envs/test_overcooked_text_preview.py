@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
 PATIENCE = 40
 
@@ -16,7 +16,7 @@ PATIENCE = 40
 @st.composite
 def kitchens(draw):
     """A kitchen after some random play, with macro-actions first and single steps then."""
-    kitchen = Kitchen(
+    kitchen = TextKitchen(
         map_name=draw(st.sampled_from("ABC")),
         layout=draw(st.sampled_from(["full", "oneplate"])),
         recipe=draw(st.sampled_from(["tomato salad", "lettuce-tomato salad"])),

@@ -22,7 +22,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     nearest_free_counter,
     recipe_foods,
 )
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
 RIGHT, DOWN, LEFT, UP, STAY = range(5)
@@ -51,7 +51,7 @@ def play(runner, agent, *names):
 
 
 def alone(**settings):
-    return Kitchen(**{"map_name": "A", "num_agents": 1, **settings})
+    return TextKitchen(**{"map_name": "A", "num_agents": 1, **settings})
 
 
 # ---- like the original -------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_every_start_can_be_built(map_name, layout, num_agents):
             with pytest.raises(UserError, match="`recipe`.*has no"):
                 parallel_env(map_name=map_name, layout=layout, recipe=recipe, num_agents=num_agents)
             continue
-        kitchen = Kitchen(map_name, layout, recipe, num_agents)
+        kitchen = TextKitchen(map_name, layout, recipe, num_agents)
         plates, boards = (2, 2) if layout == "full" else (1, 2 if layout == "oneplate" else 1)
         foods = 1 if layout == "tomato" else 3
         assert (len(kitchen.plates), len(kitchen.knives), len(kitchen.foods)) == (plates, boards, foods)
@@ -146,7 +146,7 @@ def test_a_new_episode_pays_the_chop_again():
 
 def beside_each_other(**settings):
     """Agents at (1, 3) and (1, 4)."""
-    kitchen = Kitchen("A", **settings)
+    kitchen = TextKitchen("A", **settings)
     kitchen.step([RIGHT, STAY, STAY][: kitchen.num_agents])
     return kitchen
 
@@ -162,7 +162,7 @@ def test_the_blocked_agent_pays_for_a_collision_unless_told_otherwise(settings, 
 
 
 def test_two_blocked_agents_pay_each():
-    kitchen = Kitchen("A", num_agents=3)
+    kitchen = TextKitchen("A", num_agents=3)
     state = kitchen.snapshot()
     grid = [list(row) for row in state["grid"]]
     for x, y, code in ((1, 2, "0"), (1, 4, "0"), (5, 2, "0"), (3, 2, "2"), (3, 3, "2"), (3, 4, "2")):
@@ -216,7 +216,7 @@ def test_status_of_unseen_food_decays_in_legacy_mode_only():
 
 
 def test_no_macro_action_runs_after_what_was_carried_away():
-    runner = MacroRunner(Kitchen("A"), include_moves=True, wait_steps=1)
+    runner = MacroRunner(TextKitchen("A"), include_moves=True, wait_steps=1)
     get = runner.names.index("get tomato")
     play(runner, 1, "get tomato")
     assert runner.preview(0, get).kind == "pick_up"  # nothing was seen of it
@@ -230,14 +230,14 @@ def test_no_macro_action_runs_after_what_was_carried_away():
 
 
 def test_waiting_ends_when_another_cook_is_seen_doing_something():
-    runner = MacroRunner(Kitchen("A"))
+    runner = MacroRunner(TextKitchen("A"))
     stay, tomato = 0, runner.names.index("get tomato")
     runner.step([stay, stay])
     assert runner.finished == [False, False]
     for _ in range(3):
         runner.step([None, None])
     assert runner.finished == [True, True]
-    runner = MacroRunner(Kitchen("A", view_radius=0))
+    runner = MacroRunner(TextKitchen("A", view_radius=0))
     for expected in (False, True):
         runner.step([stay, tomato])
         assert runner.finished[0] is expected
@@ -292,7 +292,7 @@ settings = st.fixed_dictionaries(
 @given(settings, st.integers(0, 10**6))
 def test_random_play_keeps_everything_in_one_place(level, chosen, seed):
     rng = random.Random(seed)
-    runner = MacroRunner(Kitchen(**chosen), include_moves=True)
+    runner = MacroRunner(TextKitchen(**chosen), include_moves=True)
     player, actions = runner, range(len(runner.macros))
     if level == "single steps":
         player, actions = runner.kitchen, (0, 1, 2, 3, 3, 0, 4)
@@ -306,7 +306,7 @@ def test_random_play_keeps_everything_in_one_place(level, chosen, seed):
 @given(settings, st.integers(0, 10**6), st.booleans())
 def test_a_restored_snapshot_goes_on_in_the_same_way(chosen, seed, legacy):
     rng = random.Random(seed)
-    runner = MacroRunner(Kitchen(**chosen, legacy=legacy), include_moves=True)
+    runner = MacroRunner(TextKitchen(**chosen, legacy=legacy), include_moves=True)
     count = chosen["num_agents"]
     for _ in range(rng.randrange(80)):
         runner.step([rng.randrange(len(runner.macros)) for _ in range(count)])
@@ -323,18 +323,18 @@ def test_a_restored_snapshot_goes_on_in_the_same_way(chosen, seed, legacy):
 
 
 def test_a_golden_state_without_memory_can_be_restored():
-    kitchen = Kitchen("A")
+    kitchen = TextKitchen("A")
     do(kitchen, DOWN, DOWN)
     state = kitchen.snapshot()
     for key in ("memory", "game_step", "delivered", "paid"):
         del state[key]
-    twin = Kitchen("A")
+    twin = TextKitchen("A")
     twin.restore(state)
     assert (twin.agents[0].x, twin.agents[0].y) == (3, 2)
     assert twin.beliefs[1].where("agent1") == (3, 2)
 
 
 def test_the_nearest_free_counter_has_floor_before_it():
-    kitchen = Kitchen("A")
+    kitchen = TextKitchen("A")
     assert nearest_free_counter(kitchen.cells, kitchen.skeleton, 5) == 4
     assert nearest_free_counter(kitchen.cells, kitchen.skeleton, 48) not in (48, 0, 6, 42)

@@ -10,7 +10,7 @@ import pytest
 from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
 STEPS = 400
 
@@ -30,7 +30,7 @@ def compare(runner):
 @pytest.mark.parametrize("map_name", "ABC")
 @pytest.mark.parametrize(("radius", "agents", "legacy"), [(2, 2, False), (1, 3, False), (0, 2, False), (2, 2, True)])
 def test_wording_is_that_of_the_state(map_name, radius, agents, legacy):
-    kitchen = Kitchen(map_name, num_agents=agents, view_radius=radius, legacy=legacy)
+    kitchen = TextKitchen(map_name, num_agents=agents, view_radius=radius, legacy=legacy)
     rng = random.Random(radius + agents)
     runners = [MacroRunner(kitchen, include_moves=True), PrimitiveRunner(kitchen)]
     for step in range(STEPS):

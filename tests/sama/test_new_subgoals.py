@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import kitchen_record
 from rllib_llm_comm.sama.emma.new_subgoals import KitchenSubgoals, NewSubgoalSettings
@@ -39,7 +39,7 @@ def settings(chat, **more):
 
 
 def snapshots(count, seed=0):
-    rng, kitchen = np.random.default_rng(seed), Kitchen(LAYOUT)
+    rng, kitchen = np.random.default_rng(seed), SoupKitchen(LAYOUT)
     return [random_snapshot(kitchen.layout, "old", rng) for _ in range(count)]
 
 

@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,
@@ -63,7 +63,7 @@ FAILING_CODE = """
 def reward(state):
     return 1 if state["after"]["pots"]["pot"]["steps_left"] / state["before"]["pots"]["pot"]["onions"] > 5 else 0
 """
-EXAMPLE = plain_state(Kitchen("cramped_room"))
+EXAMPLE = plain_state(SoupKitchen("cramped_room"))
 
 
 # ---- code --------------------------------------------------------------------------------------------------

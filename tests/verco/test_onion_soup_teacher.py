@@ -9,7 +9,7 @@ from pettingzoo.env_registry import registration
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, sayings
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, plan
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherMessages
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
@@ -17,7 +17,7 @@ from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_messages_tell_both_tasks_and_are_understood(layout):
-    kitchen, rng = Kitchen(layout), np.random.default_rng(0)
+    kitchen, rng = SoupKitchen(layout), np.random.default_rng(0)
     cooks, kinds = ScriptedCooks(kitchen), set()
     for _ in range(200):
         tasks = plan(kitchen)

@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.golden import read_games
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, SoupKitchen
 from rllib_llm_comm.policies.numeric_network import (
     BY_STATE,
     MOST_LAYERS,
@@ -187,7 +187,7 @@ def read_demonstrations(path: str | Path, layout: Any = None, dynamics: str | No
         raise UserError(f"{str(path)!r} has no decisions in it; give a file of games that were played.")
     vectors, actions, maps = [], [], set()
     for game in games:
-        kitchen = Kitchen(game.layout, game.dynamics, game.horizon or HORIZON)
+        kitchen = SoupKitchen(game.layout, game.dynamics, game.horizon or HORIZON)
         maps.add((tuple(kitchen.layout.rows), game.dynamics))
         steps = min(len(game.actions), len(game.states))
         seen = []

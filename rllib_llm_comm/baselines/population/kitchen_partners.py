@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.env import difference
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PEOPLE, SCRIPTED, STAY, PartnerSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
@@ -96,7 +96,7 @@ def _stack(layers: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass
 class _Cook:
-    kitchen: Kitchen
+    kitchen: SoupKitchen
     player: int
     walker: CookWalker
 
@@ -126,7 +126,7 @@ class SingleGameCooks:
         if game in self._cooks:
             kitchen = self._cooks[game].kitchen
         else:
-            kitchen = Kitchen(self._games.layout, self._games.dynamics, self._games.horizon)
+            kitchen = SoupKitchen(self._games.layout, self._games.dynamics, self._games.horizon)
         walker = CookWalker(kitchen, player)
         walker.reset(np.random.default_rng(int(rng.integers(2**31))))
         self._cooks[game] = _Cook(kitchen, player, walker)

@@ -31,7 +31,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, Task, TaskPlanner, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen, plain_state
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, SoupKitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
@@ -104,7 +104,7 @@ _HANDS, _FREE = "free hands", "a free counter"
 _SOURCES = {"onion": ONIONS, "dish": DISHES}
 
 
-def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillProblem:
+def kitchen_skills(game: PlanningGame, kitchen: SoupKitchen, state: State) -> SkillProblem:
     """A moment of a kitchen as a search problem.
 
     Things: what each cook holds ("alice: onion", "alice: free hands"), what lies on counters that both can use ("an
@@ -149,7 +149,7 @@ def _exchange(layout: Layout) -> tuple[Cell, ...]:
     return tuple(cell for cell in places.fixtures[COUNTER] if cell in reach[0] and cell in reach[1])
 
 
-def _have(kitchen: Kitchen, places: Places) -> Counter[str]:
+def _have(kitchen: SoupKitchen, places: Places) -> Counter[str]:
     have: Counter[str] = Counter()
     for i, name in enumerate(COOKS):
         held = kitchen.cook(i).held
@@ -169,7 +169,7 @@ def _have(kitchen: Kitchen, places: Places) -> Counter[str]:
 class _Cook:
     """Skills of one cook."""
 
-    def __init__(self, game: PlanningGame, kitchen: Kitchen, state: State, player: int) -> None:
+    def __init__(self, game: PlanningGame, kitchen: SoupKitchen, state: State, player: int) -> None:
         self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]
         self._library = library(kitchen.layout, player)
         self._exchange = frozenset(_exchange(kitchen.layout))
@@ -245,7 +245,7 @@ class Moment:
     """A moment of a kitchen.
 
     Attributes:
-        state: `Kitchen.state`.
+        state: `SoupKitchen.state`.
         soups: Soups delivered before it.
     """
 
@@ -291,7 +291,7 @@ class KitchenPlanning(PlanningGame):
         game = self.env.unwrapped
         return [Moment(state, game.soups) for state in game.passed]
 
-    def kitchen(self, state: Moment) -> Kitchen:
+    def kitchen(self, state: Moment) -> SoupKitchen:
         """A kitchen in this moment, to look at."""
         kitchen = copy.copy(self.env.unwrapped.kitchen)
         kitchen.state = state.state
@@ -435,7 +435,7 @@ class KitchenPlanning(PlanningGame):
         """A subgoal of the library, in words, as the game knows it."""
         return subgoals_by_text(self._layout)[subgoal]
 
-    def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:
+    def _there(self, kitchen: SoupKitchen, subgoal: Subgoal) -> str:
         place = places_of(self._layout).phrases[subgoal.cell]
         item = kitchen.item(subgoal.cell)
         if item is None:
@@ -583,7 +583,7 @@ class KitchenPreparation(GamePreparation):
 
     def __init__(self, game: PlanningGame) -> None:
         super().__init__(game)
-        self._kitchen: Kitchen = game.env.unwrapped.kitchen
+        self._kitchen: SoupKitchen = game.env.unwrapped.kitchen
         layout = self._kitchen.layout
         names = places_of(layout).names
         self._pots = {names[cell]: cell for cell in pots_in_use(layout)}
@@ -601,7 +601,7 @@ class KitchenPreparation(GamePreparation):
     def steps(self, number: int, seed: int = 0) -> Iterator[Transition]:
         """Steps of scripted cooks who are often disturbed, from random legal states."""
         layout, dynamics = self._kitchen.layout, self._kitchen.dynamics
-        rng, kitchen = np.random.default_rng(seed), Kitchen(layout, dynamics)
+        rng, kitchen = np.random.default_rng(seed), SoupKitchen(layout, dynamics)
         cooks, plain = ScriptedCooks(kitchen, seed), plain_state(kitchen)
         for step in range(number):
             if step % _STEPS_FROM_A_START == 0:
