@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import ChatServer, client
+from planner_model import Answers
 
 from rllib_llm_comm.chat import client as chat_client
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import (
     PLAN,
     ChatAccounts,
-    ChatCounters,
     OtherGameFailedError,
     Turns,
     asking_for,
@@ -217,7 +217,7 @@ def test_one_at_once_and_work_inside_other_work_is_done_in_order():
 
 def test_who_answers_at_once_needs_nothing_ahead():
     assert begun_at_once(None) == 1
-    assert begun_at_once(type("Recording", (), {"counters": ChatCounters()})()) == 1
+    assert begun_at_once(Answers("fine")) == 1
     assert begun_at_once(ChatClient("tiny", max_concurrent=4, ask_ahead=0)) == 4
 
 
