@@ -50,13 +50,15 @@ def test_one_command_makes_a_model(tmp_path):
     assert (tmp_path / "m" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_shipped_models_do_what_the_docs_say(name):
+@pytest.mark.parametrize(
+    ("name", "questions", "apart"), [("kitchen", 100, 0.12), ("minirts", 40, 0.16), ("soup", 80, 0.16)]
+)
+def test_shipped_models_do_what_the_docs_say(name, questions, apart):
     """Their figures, measured anew on fewer questions, which were in no corpus."""
     corpus = CORPORA[name]
     shipped = json.loads((embedded_model_path(corpus.model) / "pretraining.json").read_text())["probe"]
-    measured = load(corpus.probed_by)(corpus.model, 40)
-    assert measured == pytest.approx(shipped, abs=0.18)
+    measured = load(corpus.probed_by)(corpus.model, questions)
+    assert measured == pytest.approx(shipped, abs=apart)
     if name == "soup":
         assert measured["act"] > 2 * measured["act_by_chance"] and measured["act_kind"] > measured["act"]
     else:
