@@ -154,7 +154,7 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
         **settings: The other arguments.
 
     Raises:
-        UserError: If a setting is not allowed.
+        UserError: If a setting is not allowed, or what was registered makes no `ChatModel`.
     """
     maker = _REGISTERED.get(local)
     if maker is None and local == _RULES:
@@ -162,4 +162,11 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
             f"`local` is {local!r}, which is no language model and left the package: in a clone of the repository "
             "`import tools.rules_chat` makes it known; elsewhere take the planner 'scripted', or a `cassette`."
         )
-    return LocalChat(local, **settings) if maker is None else maker(**settings)
+    if maker is None:
+        return LocalChat(local, **settings)
+    made = maker(**settings)
+    if not isinstance(made, ChatModel):
+        raise UserError(
+            f"`local` is {local!r}, for which {type(made).__name__} was registered; make it a subclass of `ChatModel`."
+        )
+    return made

@@ -8,13 +8,14 @@ import pickle
 from typing import Literal
 
 import pytest
+from planner_model import Answers
 from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat import local_chat
 from rllib_llm_comm.chat.answers import any_answer, ask_batch, ask_for, form_in, read_answer
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import ChatError
-from rllib_llm_comm.chat.local_chat import LocalChat
+from rllib_llm_comm.chat.local_chat import LocalChat, register_local_chat
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import model_sources
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
@@ -167,6 +168,14 @@ def test_smollm2_scores_actions():
     likely, unlikely = "put the onion into the pot", "deliver the pot into the onion"
     asked = ("You hold an onion. The pot is empty. I will", (unlikely, likely), (1, 1))
     assert int(score_texts(model, [asked]).argmax()) == 1
+
+
+def test_a_model_of_ones_own_is_a_chat_model():
+    register_local_chat("parrot", lambda **settings: Answers("hello", **settings))
+    register_local_chat("stone", lambda: object())
+    assert open_chat({"local": "parrot"}).complete("hi") == "hello"
+    with pytest.raises(UserError, match="`local`.*ChatModel"):
+        open_chat({"local": "stone"})
 
 
 def test_rules_are_looked_for_in_a_clone(monkeypatch):
