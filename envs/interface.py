@@ -56,7 +56,7 @@ class GameInfo:
     """
 
     def __init__(self, env: Any) -> None:
-        self._game = getattr(env, "unwrapped", env)
+        self._env, self._game = env, getattr(env, "unwrapped", env)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -94,7 +94,9 @@ class GameInfo:
         return tuple(self._told("notes", ()))
 
     def _told(self, name: str, default: Any) -> Any:
-        found = getattr(self._game, name, None)
+        # A wrapper may give a game another name, task or brief; settings and facts are the game's own.
+        found = getattr(self._env, name, None) if name in ("metadata", "task", "brief") else None
+        found = getattr(self._game, name, None) if found is None else found
         return default if found is None else found
 
 

@@ -30,7 +30,7 @@ _NO_POT = re.compile(r"\b(\w+) can reach no pot\.")
 _IN_POT = re.compile(r"\b([\w ]*?pot(?: \d+)?) holds (\d) of 3 onions", re.IGNORECASE)
 _TRIED = re.compile(r"^- goal: .*?; ((?:\w+: [^;]*?(?:; )?)+)\. The mistake was in", re.MULTILINE)
 _LINE = re.compile(r"^(\d+)\. (.*)$", re.MULTILINE)
-_SHARED = re.compile(r"\bShared counters? (\d)(?: to (\d))?")
+_SHARED = re.compile(r"\bShared counters? (\d+)(?: to (\d+))?")
 _LYING = re.compile(r"\b(onions?|dish|dishes|soups?) lies? on (?:the )?shared counters? ([\d, and]+)", re.IGNORECASE)
 _EVERY_POT = re.compile(r"\b([\w ]*?pot(?: \d+)?) (is empty|holds \d of 3|has a ready soup|cooks for )", re.IGNORECASE)
 _SINGULAR = {"onion": "onion", "onions": "onion", "dish": "dish", "dishes": "dish", "soup": "soup", "soups": "soup"}
@@ -153,13 +153,16 @@ def _over_the_counter(prompt: str, most: int) -> dict[str, list[str]]:
     """The same where one of two cooks reaches no pot and hands things over the shared counters."""
     held, agents, listed = dict(_held(prompt)), _agents(prompt), _ENTRY.findall(prompt)
     now = prompt.partition("The game now:\n")[2].partition("\n\n")[0]
-    (giver,), (cook,) = _far(prompt), [who for who in agents if who not in _far(prompt)]
-    crate = re.search(rf"\b{giver} can reach the ((?:\w+ )?onion crate)", prompt, re.IGNORECASE)
-    first, last = _SHARED.search(prompt).groups()
+    givers, cooks = sorted(_far(prompt)), [who for who in agents if who not in _far(prompt)]
+    crate = re.search(rf"\b{givers[0]} can reach the ((?:\w+ )?onion crate)", prompt, re.IGNORECASE)
+    shared = _SHARED.search(prompt)
+    if len(givers) != 1 or len(cooks) != 1 or crate is None or shared is None:
+        return {}
+    (giver,), (cook,), (first, last) = givers, cooks, shared.groups()
     counters = [str(number) for number in range(int(first), int(last or first) + 1)]
     lies: dict[str, str] = {}  # on a shared counter
     for thing, numbers in _LYING.findall(now):
-        lies |= dict.fromkeys(re.findall(r"\d", numbers), _SINGULAR[thing.lower()])
+        lies |= dict.fromkeys(re.findall(r"\d+", numbers), _SINGULAR[thing.lower()])
     pots = {
         pot.strip().lower().removeprefix("the "): int(how[6]) if how[:5] == "holds" else 0 if how == "is empty" else 3
         for pot, how in _EVERY_POT.findall(now)

@@ -89,9 +89,7 @@ class Cassette(ChatModel):
             raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it with gunzip to record.")
         self.path, self.client = local_path(path, "cassette"), client
         self.counters = ChatCounters() if client is None else client.counters
-        if client is not None:
-            self.model, self.max_tokens = client.model, client.max_tokens
-            self.max_concurrent, self.ask_ahead = client.max_concurrent, client.ask_ahead
+        self._follow_client()
         self.header: dict[str, Any] = {}
         self.played: Counter[str] = Counter()
         self.last = ""
@@ -117,6 +115,13 @@ class Cassette(ChatModel):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._questions = QuestionLocks()
+        self._follow_client()
+
+    def _follow_client(self) -> None:
+        client = self.client
+        if client is not None:
+            self.model, self.max_tokens = client.model, client.max_tokens
+            self.max_concurrent, self.ask_ahead = client.max_concurrent, client.ask_ahead
 
     def __bool__(self) -> bool:
         """True for a new one, too: a chat model without answers so far is one."""

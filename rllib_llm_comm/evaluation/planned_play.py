@@ -142,7 +142,7 @@ def _taught_at_once(policy: Policy) -> int:
         or not manifest.teacher
     ):
         return 1
-    return concurrent_questions(make_teacher(granted(manifest.teacher)).client)
+    return concurrent_questions(make_teacher(granted(manifest.teacher)).chat_model)
 
 
 def env_maker(

@@ -299,7 +299,9 @@ def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: C
         f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
     )
     by, note = chat_model.model, ""
-    if isinstance(chat_model, Cassette) and chat_model.client is None:
+    if isinstance(chat_model, Cassette) and chat_model.client is not None:
+        by = str(chat_model.header.get("model", "")) or by
+    elif isinstance(chat_model, Cassette):
         authors = ", ".join(chat_model.played) or chat_model.header.get("model", "")
         by = f"the recording {chat_model.path.name} ({authors}, {chat_model.header.get('made', 'an unknown day')})"
         note = str(chat_model.header.get("note", ""))

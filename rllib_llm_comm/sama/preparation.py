@@ -41,7 +41,7 @@ class Piece:
     """A function, a class without its methods, or what stands outside of both.
 
     Attributes:
-        name: Its name, such as "Kitchen.step"; the file's name for what stands outside.
+        name: Its name, such as "SoupKitchen.step"; the file's name for what stands outside.
         line: First line, counted from 1.
     """
 

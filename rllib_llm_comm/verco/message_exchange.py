@@ -389,11 +389,11 @@ class AddTeacherMessages(RLlibCallback):
             return taught[-1]
 
         wrap_games(env, wrapped, "A teacher needs")
-        at_once = concurrent_questions(taught[0].teacher.client)  # each game has a client of its own
+        at_once = concurrent_questions(taught[0].teacher.chat_model)  # each game has a client of its own
         # RLlib has made the vector of games and takes no other class, so it becomes one.
         if at_once > 1 and type(env) is SyncVectorMultiAgentEnv:
             env.__class__, env.at_once = GamesSideBySide, at_once
-        self._cost = ChatCost(game.teacher.client for game in taught)
+        self._cost = ChatCost(game.teacher.chat_model for game in taught)
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
         """Logs what the questions of a teacher have cost."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planners import make_planner, prompts_of
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from tools.record_cassettes import PlanRecording, played_plans, random_kitchen
@@ -53,6 +56,25 @@ def test_what_failed_is_not_said_again():
 def test_cooks_that_obey_it_deliver_a_soup(layout):
     plans = played_plans(RulesChat(), PlanRecording(layout), 60)
     assert any("deliver the soup" in " ".join(plan.by_agent().values()) for plan in plans)
+
+
+@pytest.mark.parametrize(
+    ("layout", "looks_ahead"),
+    [
+        ("cramped_room", True),
+        ("forced_coordination", True),  # over the shared counters
+        (["XXXPX", "D1X2O", "X X X", "XXXSX"], False),  # who reaches no pot reaches no onions
+        (["XXXXXXX", "O1XX2PX", "D XX OX", "XXXXDSX"], False),  # nothing can be handed over
+    ],
+)
+def test_one_question_plans_several_parts_where_these_rules_can_look_ahead(layout, looks_ahead):
+    env = make_env("rllib_llm_comm/overcooked_ai-v0", layout=layout)
+    env.reset(seed=0)
+    chat = RulesChat()
+    asked = {"name": "sama", "menu": "possible", "examples": 0, "ahead": 4}
+    prompt = prompts_of(asked, planning_game(env))[-1]
+    work = json.loads(chat.complete(prompt))["agents"]
+    assert {len(one["subgoals"]) for one in work} == {4 if looks_ahead else 1}
 
 
 def test_other_questions_and_settings_are_refused():

@@ -259,7 +259,7 @@ class KitchenSubgoals(NewSubgoals):
     """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train."""
 
     def put(self, game: PlanningGame, snapshot: Any) -> None:
-        """Puts a kitchen into a state of `Kitchen.snapshot`."""
+        """Puts a kitchen into a state of `SoupKitchen.snapshot`."""
         game.env.unwrapped.kitchen.restore(snapshot)
 
 

@@ -63,7 +63,7 @@ class Teacher(ABC):
         without_effect: Names of settings that change how it works but not what it says, such as a time-out. A
             collection of labels goes on when they have changed.
         stands_in: What it is, if it stands in for a language model; empty for a language model, and for people.
-        client: The chat model that it asks, if it asks one.
+        chat_model: The chat model that it asks, if it asks one.
         counts: What became of its answers so far, for errors.
         settings: Arguments of its constructor, as far as they are known.
     """
@@ -71,7 +71,7 @@ class Teacher(ABC):
     name: str = "teacher"
     without_effect: ClassVar[frozenset[str]] = frozenset()
     stands_in: ClassVar[str] = ""
-    client: ChatModel | None = None
+    chat_model: ChatModel | None = None
     counts: Mapping[str, int] = MappingProxyType({})
     settings: Mapping[str, Any] = MappingProxyType({})
 

@@ -94,7 +94,7 @@ class ChatTeacher(Teacher):
         """
         require_choice("on_error", on_error, ON_ERROR)
         settings = ChatSettings(model=model, base_url=base_url, **chat)
-        self.client: ChatClient = ChatClient(settings)
+        self.client = self.chat_model = ChatClient(settings)
         self.on_error = on_error
         self.settings = {
             "model": model, "base_url": base_url, "temperature": settings.temperature,

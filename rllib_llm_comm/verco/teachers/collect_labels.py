@@ -134,10 +134,10 @@ class TeacherInCollection:
         Raises:
             UserError: If it seems dead or useless.
         """
-        if concurrent_questions(self.teacher.client) > 1:
+        if concurrent_questions(self.teacher.chat_model) > 1:
             # Draws of several games at once would come in the order of the answers.
             asked = list(zip(games, rng.spawn(len(games)), strict=True))
-            at_once = begun_at_once(self.teacher.client)
+            at_once = begun_at_once(self.teacher.chat_model)
             said: Iterable[dict[str, str]] = side_by_side(lambda one: self._asked(*one), asked, at_once)
         else:
             said = (self._asked(game, rng) for game in games)
