@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -151,7 +151,7 @@ def _in_the_head(prompt: str, most: int) -> dict[str, list[str]]:
 
 def _over_the_counter(prompt: str, most: int) -> dict[str, list[str]]:
     """The same where one of two cooks reaches no pot and hands things over the shared counters."""
-    held, agents, listed = dict(_held(prompt)), _agents(prompt), _ENTRY.findall(prompt)
+    held, agents = dict(_held(prompt)), _agents(prompt)
     now = prompt.partition("The game now:\n")[2].partition("\n\n")[0]
     givers, cooks = sorted(_far(prompt)), [who for who in agents if who not in _far(prompt)]
     crate = re.search(rf"\b{givers[0]} can reach the ((?:\w+ )?onion crate)", prompt, re.IGNORECASE)
@@ -205,12 +205,8 @@ def _over_the_counter(prompt: str, most: int) -> dict[str, list[str]]:
         before = dict(lies)
         team[cook].append(make(before))
         team[giver].append(lay(before))
-    begin = all(one[0] == "wait" or (one[0], who) in _possible(listed) for who, one in team.items())
-    return team if begin else {}
-
-
-def _possible(listed: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    return {(one, who) for one, able in listed for who in able.split(" or ")}
+    possible = {(one, who) for one, able in _ENTRY.findall(prompt) for who in able.split(" or ")}
+    return team if all(one[0] == "wait" or (one[0], who) in possible for who, one in team.items()) else {}
 
 
 def _agents(prompt: str) -> list[str]:

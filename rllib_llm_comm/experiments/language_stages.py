@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
-from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
+from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatModel, begun_at_once, cost_of, side_by_side
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.core.errors import UserError, names_and_hint, within
 from rllib_llm_comm.core.files import read_text, write_atomically
@@ -34,7 +34,7 @@ from rllib_llm_comm.sama.data_set import (
 )
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import Manual, ManualSettings, find_manual, make_manual, read_manual
-from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
+from rllib_llm_comm.sama.planners import WITH_MODEL, ListeningModel, make_planner
 from rllib_llm_comm.sama.planning_game import OURS, PromptsOf, State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
 from rllib_llm_comm.sama.recordings import find_recording
@@ -500,16 +500,7 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
         raise UserError("`chat` is given for the whole stage; omit it here.")
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
-    make_planner(dict(planner), _Unasked())
-
-
-class _Unasked(ChatModel):
-    """Nobody asks it: settings of planners are checked without loading a model."""
-
-    counters = ChatCounters()
-
-    def complete(self, prompt: str, system: str = "") -> str:
-        raise NotImplementedError
+    make_planner(dict(planner), ListeningModel())  # settings are checked without loading a model
 
 
 def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, env: Any = None) -> dict[str, Any]:

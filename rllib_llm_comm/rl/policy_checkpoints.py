@@ -52,14 +52,6 @@ class Exportable(Protocol):
 
 
 @runtime_checkable
-class SavesPolicy(Protocol):
-    """An algorithm that writes policy folders itself, since it knows more than its modules and connectors."""
-
-    def save_policy(self, folder: str | os.PathLike[str]) -> None:
-        """Writes one."""
-
-
-@runtime_checkable
 class Recorded(Protocol):
     """A connector or callback that tells policy folders what else a policy needs: ways to talk, teacher, planner."""
 
@@ -112,7 +104,7 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
             or the folder holds something else.
     """
     target = _target(local_path(folder, "folder"))
-    if isinstance(algo, SavesPolicy):
+    if isinstance(algo, PolicyCheckpointMixin):  # it knows more than its modules and connectors
         algo.save_policy(target)
         return target
     exports: dict[str, PolicyExport] = on_first_learner(algo, _exports)
@@ -190,7 +182,7 @@ def with_policy_folder(algorithm: type[Algorithm]) -> type[Algorithm]:
     Args:
         algorithm: Any; one that writes them already is given back as it is.
     """
-    if issubclass(algorithm, SavesPolicy):
+    if issubclass(algorithm, PolicyCheckpointMixin):
         return algorithm
     names = {"__module__": algorithm.__module__, "__doc__": algorithm.__doc__}
     return type(algorithm.__name__, (PolicyBesideCheckpoint, algorithm), names)

@@ -62,23 +62,23 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
         asked: Counts while it answered; they tell whether a recording that is still growing knew the answer.
     """
     if not isinstance(model, Cassette):
-        return RULES if model.model == RULES_MODEL else MODEL
+        return _by(model.model, MODEL)
     if model.client is not None and (asked.requests or not asked.cached):
         return answerer_of(model.client, asked)
-    return _recorded(model)
+    return _by(model.header.get("model"), CASSETTE)
 
 
 def answerers_of(model: ChatModel) -> tuple[Answerer, ...]:
     """All whom `answerer_of` may name."""
     if not isinstance(model, Cassette):
-        return (RULES if model.model == RULES_MODEL else MODEL,)
-    played = (_recorded(model),)
+        return (_by(model.model, MODEL),)
+    played = (_by(model.header.get("model"), CASSETTE),)
     return played if model.client is None else tuple(dict.fromkeys((*played, *answerers_of(model.client))))
 
 
-def _recorded(tape: Cassette) -> Answerer:
-    """A recording of rules is played back as what it is."""
-    return RULES if tape.header.get("model") == RULES_MODEL else CASSETTE
+def _by(model: object, author: Answerer) -> Answerer:
+    """The author, or rules where the model's name says so, also in a recording."""
+    return RULES if model == RULES_MODEL else author
 
 
 def source_of(model: ChatModel) -> str:

@@ -279,14 +279,19 @@ def _refuse_unknown(name: str, given: Mapping[str, Any], known: tuple[str, ...] 
             raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {names}")
 
 
-class _Listening(ChatModel):
-    """Keeps the prompts, and gives each an answer of its form that says nothing, so that the next one is asked."""
+class ListeningModel(ChatModel):
+    """Asks nobody: keeps the prompts and answers each in its form without saying anything, so that the next one comes.
+
+    Attributes:
+        prompts: The prompts so far.
+    """
 
     def __init__(self) -> None:
         self.prompts: list[str] = []
         self.counters = ChatCounters()
 
     def complete(self, prompt: str, system: str = "") -> str:
+        """An answer that says nothing; the empty text where the prompt shows no form."""
         self.prompts.append(prompt)
         form, _ = form_in(prompt)
         return "" if form is None else any_answer(form)
@@ -302,7 +307,7 @@ def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str
     Returns:
         The prompts, as far as such answers lead; `None` of planners of the user's own that read none.
     """
-    heard = _Listening()
+    heard = ListeningModel()
     made = make_planner(planner, heard)
     if not isinstance(made, ChatPlanner):
         return None

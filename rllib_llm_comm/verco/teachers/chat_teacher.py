@@ -54,7 +54,7 @@ class ChatTeacher(Teacher):
     It sees each agent's own observation, the task and the game's brief, but never the game's true state.
 
     Attributes:
-        client: The client, with its counters of requests and cost.
+        chat_model: The client, with its counters of requests and cost.
         settings: The settings that decide its answers.
         counts: Requests to this teacher, and agents by what became of them: labels, missing, refusals, garbage,
             failures; and `truncated`, answers that were cut off (what came before counts).
@@ -94,7 +94,7 @@ class ChatTeacher(Teacher):
         """
         require_choice("on_error", on_error, ON_ERROR)
         settings = ChatSettings(model=model, base_url=base_url, **chat)
-        self.client = self.chat_model = ChatClient(settings)
+        self.chat_model: ChatClient = ChatClient(settings)
         self.on_error = on_error
         self.settings = {
             "model": model, "base_url": base_url, "temperature": settings.temperature,
@@ -114,7 +114,7 @@ class ChatTeacher(Teacher):
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
         """Keeps answers and spent money there, unless `cache_dir` is set."""
-        self.client.keep_answers(folder)
+        self.chat_model.keep_answers(folder)
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """One message per agent, as far as the model gave usable ones.
@@ -131,7 +131,7 @@ class ChatTeacher(Teacher):
         self.counts["requests"] += 1
         try:
             with asking_for(LABEL):
-                answer = self.client.complete(self.prompt(request))
+                answer = self.chat_model.complete(self.prompt(request))
         except ChatDownError:
             raise
         except ChatError as error:
