@@ -58,3 +58,13 @@ def change(checkpoint: Path, section: str | None = None, **values: Any) -> None:
     manifest = json.loads(path.read_text())
     (manifest if section is None else manifest[section]).update(values)
     path.write_text(json.dumps(manifest))
+
+
+class Bomb:
+    """Whoever unpickles it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")

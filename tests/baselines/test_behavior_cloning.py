@@ -151,7 +151,9 @@ def test_what_is_no_file_of_games(content, cause, tmp_path):
         read_demonstrations(tmp_path / "games.json")
 
 
-@pytest.mark.parametrize(("name", "value"), [("lr", 0), ("held_out", 0.9), ("players", "2"), ("batch_size", True)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("lr", 0), ("epochs", 0), ("held_out", 0.9), ("players", "2"), ("batch_size", True)]
+)
 def test_settings_out_of_their_range(name, value):
     with pytest.raises(UserError, match=f"`{name}`"):
         CloningSettings(**{name: value})

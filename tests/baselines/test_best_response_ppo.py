@@ -287,6 +287,7 @@ def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
         (lambda c, p: c.policy_network(critic_observation="state"), "`critic_observation` is 'state'"),
         (lambda c, p: c.partners(pool=["some.module:player"]), "`policy` of the partner"),
         (lambda c, p: c.partners(pool=[{"policy": p, "word_noise": 0.5}]), "`word_noise` of the partner"),
+        (lambda c, p: c.partners(pool=[{"policy": "scripted", "habit": "one_pot"}]), "`habit` of the partner"),
         (
             lambda c, p: c.partners(pool=["stay"], self_play_share=0.34),
             "`train_batch_size_per_learner` .* of 4",

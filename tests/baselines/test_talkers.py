@@ -92,7 +92,8 @@ def test_members_are_adapters_on_one_base_and_each_is_exported_apart(grown):
     drifting, taught = load_policy(folders["drifting_4001_final"]), load_policy(folders["taught_4000_final"])
     assert drifting.communication.messages == "menu" and drifting.communication.train_messages
     assert taught.communication.messages == "student"
-    assert taught.manifest.provenance["message_checkpoint"] and taught.manifest.algorithm == "Verco"
+    assert taught.manifest.provenance["message_checkpoint"] == str(Path(path).parent / "taught")
+    assert taught.manifest.algorithm == "Verco"
     wrote = "adapters/message/adapter_model.safetensors"
     source = load_policy(TALKER).files()[wrote]
     assert taught.files()[wrote] == source != drifting.files()[wrote], "frozen, as it was taught"
@@ -229,7 +230,7 @@ def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
         small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()
 
 
-@pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts")])
+@pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts"), ("lora_layers", 1)])
 def test_members_of_another_base_or_shape_are_refused_before_the_training(grown, setting, value):
     with pytest.raises(UserError, match=f"population_from.*{setting}"):
         fcp(population_from=grown[0], member_kinds={}).language_model(**{setting: value}).validate()

@@ -133,7 +133,9 @@ def test_games_that_no_team_can_play_are_refused(env, env_config, cause):
         ("buffer_episodes", 1), ("lr", [[0, 1e-3]]), ("epsilon", -1), ("epsilon", [[10, 1.0], [20, 0.1]]),
         ("epsilon", [[0, 2.0], [20, 0.1]]), ("epsilon", [[0, 1.0], [0, 0.1]]),
         # Of stock DQN, without a meaning here:
-        ("minibatch_size", 4), ("train_batch_size", 64), ("replay_buffer_config", {"capacity": 9}),
+        ("minibatch_size", 4), ("train_batch_size", 64), ("replay_buffer_config", {"capacity": 9}), ("num_epochs", 3),
+        ("n_step", 3), ("noisy", True), ("double_q", False), ("observation_filter", "MeanStdFilter"),
+        ("clip_rewards", 0.5),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(name, value):

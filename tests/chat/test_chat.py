@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat import client as chat_client
 from rllib_llm_comm.chat.answers import AnswerError, UnknownFormError, ask_for, strict_form
-from rllib_llm_comm.chat.chat_model import TOKENS, ChatDownError, ChatError, asking_for, cut_at
+from rllib_llm_comm.chat.chat_model import TOKENS, ChatDownError, ChatError, asking_for, count_scope, cut_at
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.endpoint import shown
 from rllib_llm_comm.chat.message_server import MessageServer
@@ -100,6 +100,7 @@ THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
         ({"content": None, "tool_calls": [{"function": {"name": "plan", "arguments": '{"goal": 1}'}}]}, '{"goal": 1}'),
         ({"content": "", "tool_calls": [{"function": {"name": "plan", "arguments": {"goal": 1}}}]}, '{"goal": 1}'),
         ({"content": "hello", "tool_calls": [{"function": {"name": "plan", "arguments": "{}"}}]}, "hello"),
+        ({"content": None, "tool_calls": [{"function": {"arguments": "{}"}}] * 2}, ""),
         ({"content": None, "tool_calls": [{"function": 5}]}, ""),
         ({"content": None, "tool_calls": "plan"}, ""),
         ({"content": []}, ""),
@@ -486,14 +487,14 @@ COSTS = {**dict.fromkeys(TROUBLES, MOST), **dict.fromkeys(("too many", "too many
 @pytest.mark.parametrize("name", TROUBLES)
 def test_what_passes_is_survived_and_kept_and_what_lasts_is_one_error_and_stays_booked(name, tmp_path):
     trouble = TROUBLES[name]
-    with ChatServer(trouble, trouble, "hello", trouble) as server:
+    with ChatServer(trouble, trouble, "hello", trouble) as server, count_scope() as counted:
         asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=2, **PRICES)
         assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello" and len(server.requests) == 3
         assert asked.counters.cost == pytest.approx(1.2 + 2 * COSTS[name]) and asked.counters.retries == 2
         with pytest.raises(ChatError, match="after 3 requests"):
             asked.complete("ho")
         assert len(server.requests) == 6 and asked.recall("ho") is None
-    assert asked.counters.failures == 1
+    assert asked.counters.failures == counted.failures == 1 and asked.counters.retries == counted.retries
     assert asked.counters.cost == pytest.approx(1.2 + 5 * COSTS[name]) == asked._ledger.spent
 
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.cli.command import start_rllib, succeeds
-from tests.cli.faults import actor, below, require_finished, require_gone, rows, shown, wait_for_iteration
+from tests.cli.faults import actor, below, require_finished, require_gone, rows, shown, wait_for_iteration, wait_until
 
 pytestmark = pytest.mark.slow
 ITERATIONS = {"PBT": 6, "COLE": 6, "FCP": 8}
@@ -30,9 +30,13 @@ def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.P
     """Starts the training and waits until three iterations are done; the checkpoint of the second is in the middle."""
     stop = {"training_iteration": ITERATIONS[name]}
     stage = {"run": name, "env": "rllib_llm_comm/overcooked_ai-v0", "stop": stop, "config": {**SMALL, **OWN[name]}}
+    if name == "FCP":  # no checkpoint is due for long, but the end of a part asks for one
+        stage["checkpoint_config"] = {"checkpoint_frequency": 100, "checkpoint_at_end": True}
     (folder / "small.json").write_text(json.dumps({"population": stage}))
     running = start_rllib(*COMMAND, cwd=folder)
     wait_for_iteration(running, 3)
+    trial = folder / "results/small/population/trial_0"
+    wait_until(lambda: list(trial.glob("checkpoint_*")) or running.poll() is not None, seconds=400)
     return running, below(running)
 
 

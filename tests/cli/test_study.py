@@ -303,7 +303,8 @@ def test_from_labels_and_demonstrations_to_a_report_of_who_listens_and_of_what_i
     report = json.loads((folder / "report/report.json").read_text())
     assert report["missing"] == []
     assert any(one.startswith("actions cloned from the scripted player") for one in report["stand_ins"])
-    assert "actions cloned from the scripted player" in (folder / "report/report.md").read_text()
+    page = (folder / "report/report.md").read_text()
+    assert "actions cloned from the scripted player" in page and "Stands in: base model embedded" in page
     verco = report["scenarios"]["B_one"]["systems"]["verco"]
     assert set(verco["evaluations"]) == {"sampled", *(f"messages_{mode}" for mode in HEARD)}
     for name, trained in (("verco", "student"), ("none", "none")):

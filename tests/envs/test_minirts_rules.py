@@ -35,6 +35,7 @@ def test_equals_the_original(path, episodes):
     [
         ("map", "units", lambda e: e["units"][0].__setitem__(2, 1)),
         ("script", "units", lambda e: e["states"][1]["units"][0].__setitem__(5, 7)),
+        ("script", "money", lambda e: e["states"][1].__setitem__("money", [1, 2])),
         ("duel", "end_tick", lambda e: e.__setitem__("end_tick", e["end_tick"] + 9)),
         ("move", "end", lambda e: e.__setitem__("end", [1, 2])),
         ("gather", "income", lambda e: e.__setitem__("income", 1)),

@@ -67,6 +67,13 @@ def test_the_seed_decides_the_fact_and_who_is_told_and_the_setting_who_but_not_t
         assert drawn(told_to) == [(fact, who) for fact, _ in found]
 
 
+@pytest.mark.parametrize(("name", "settings"), [SALADS, ARMY])
+def test_each_of_three_may_be_the_one_who_is_told(name, settings):
+    env = made(name, settings, told_to="one", num_agents=3)
+    infos = [env.reset(seed=seed)[1] for seed in range(40)]
+    assert {agent for one in infos for agent in one if one[agent][PRIVATE]} == {"alice", "bob", "carol"}
+
+
 @every_game
 def test_later_episodes_without_a_seed_differ_and_come_again_with_the_first_seed(name, settings):
     def facts(seed):
@@ -138,6 +145,25 @@ def test_what_chat_models_read_of_the_game_is_the_same_in_every_episode_and_says
         read.add((game.task, game.brief))
     assert len(read) == 1
     assert ("only alice is told" in game.brief.lower()) == (name not in ("door", "referential"))
+
+
+@pytest.mark.parametrize(
+    ("game", "every", "one"),
+    [
+        (SALADS, "", "one cook, drawn for each episode, is told"),
+        (POTS, "both cooks are told", "one of the cooks, drawn for each game, is told"),
+        (ARMY, "everybody is told", "one commander, drawn for each game, is told"),
+    ],
+)
+def test_what_chat_models_read_says_if_all_or_one_are_told(game, every, one):
+    briefs = {told: made(*game, told_to=told).brief.lower() for told in ("all", "one")}
+    assert every in briefs["all"] and one in briefs["one"] and one not in briefs["all"]
+
+
+def test_what_chat_models_read_says_what_else_there_is_to_know_of_a_told_game():
+    assert "only bob puts up and owns buildings" in made(*ARMY).brief.lower()
+    assert "told" not in make_env("rllib_llm_comm/minirts-v0").brief
+    assert "drawn anew" in made(*POTS, wanted_anew=True).brief
 
 
 def test_telling_words():

@@ -68,10 +68,11 @@ MINE = {"action": "{text}{subgoal}{heard} of {options} i"}
 TOLD = {"map_name": "B", "recipe": ["tomato salad", "lettuce salad"], "told_to": ["alice"]}
 
 
-def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard():
+@pytest.mark.parametrize("normalization", ["token", "word"])
+def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard(normalization):
     base, sets = load_base_model(), {"default": DEFAULT_TEMPLATES, "mine": PromptTemplates(read_prompts(MINE))}
     told = []
-    how = {"seed": 1, "present": ("token", 0.7), "prompts": sets, "progress": lambda *counts: told.append(counts)}
+    how = {"seed": 1, "present": (normalization, 0.7), "prompts": sets, "progress": lambda *counts: told.append(counts)}
     found = calibrate(base, make_env(KITCHEN, **TOLD), 24, **how)
     assert told == [(24 * (n + 1), 24 * 6) for n in range(6)]  # a score that is known is not made again
     assert [(row.prompts, row.heard) for row in found.compared] == [
@@ -89,7 +90,9 @@ def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard():
             view, allowed = moment.view, np.flatnonzero(moment.view.mask)
             options = [view.candidates[index] for index in allowed]
             prompt = sets[row.prompts].action(view.text, moment.heard if row.heard else {}, "", options)
-            scores = score_texts(model, [(prompt, options, [1] * len(options))], normalization="token", role=None)[0]
+            scores = score_texts(
+                model, [(prompt, options, [1] * len(options))], normalization=normalization, role=None
+            )[0]
             agreed += options[int(scores.argmax())] == view.candidates[moment.advice]
             best.append(float((scores.double() / 0.7).softmax(-1).max()))
         assert row.agreement == agreed / 24 and row.openness.best == pytest.approx(np.mean(best), abs=1e-3)

@@ -66,6 +66,13 @@ def test_communication_is_measured_on_demand(checkpoint):
         evaluate_checkpoint(checkpoint, reference="elsewhere")
 
 
+def test_without_a_private_fact_the_command_tells_no_figures_of_one(checkpoint):
+    done = CliRunner().invoke(
+        cli, ["evaluate", str(checkpoint), "--communication", "--messages", "none", "--episodes", "1"]
+    )
+    assert done.exit_code == 0 and "Nobody speaks" in done.stdout and "choice" not in done.stdout
+
+
 def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
     page = replay_checkpoint(checkpoint, tmp_path / "page.html", seed=5, animation=tmp_path / "page.gif")
     assert capsys.readouterr() == ("", "")

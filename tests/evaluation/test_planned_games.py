@@ -34,6 +34,11 @@ def games(setup=BY_RULES, **settings):
     return PlannedGames(ScriptedExecutor(), {"layout": "forced_coordination", "horizon": 60, **settings}, setup)
 
 
+def test_an_officer_that_was_trained_stands_in_for_nothing():
+    assert not ScriptedExecutor("rllib_llm_comm/minirts-v0", {"executor": "trained:zoo:red_officer"}).stand_ins
+    assert ScriptedExecutor("rllib_llm_comm/minirts-v0").stand_ins
+
+
 @pytest.mark.parametrize("replan", ["any", "all"])
 def test_the_same_seed_gives_the_same_episode(replan):
     setup = PlanningSetup(DISTURBED, replan, 2 if replan == "all" else 0)

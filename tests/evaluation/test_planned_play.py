@@ -195,6 +195,7 @@ def test_the_page_shows_the_tree_of_games_with_plans_alone(reflected, tmp_path):
     assert len(re.findall(r'<button class="try', dom)) == attempts and dom.count('class="try now"') == 1
     assert dom.count('class="tag undone">put back<') == episode.metrics["reflections"]
     assert dom.count(">stands<") == len(episode.rounds) and dom.count("was blamed. ") >= episode.metrics["reflections"]
+    assert "answered by: rules" in dom and "Answered by: " in dom
     assert "refused: &lt;script&gt;alert(1)" in dom and "bob holds nothing" in dom
     (bare,) = play_planned(Obedient(), seed=3, keep_frames=True)
     assert bare.rounds == [] and 'class="try' not in opened(write_replay(bare, tmp_path / "bare.html"), tmp_path, 0)

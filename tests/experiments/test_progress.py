@@ -101,7 +101,8 @@ def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
         table.finish("0_lr=1e-05", ACTING)
         table.finish("1_lr=0.1", {**ACTING, "training_iteration": 4})
     printed = capsys.readouterr().out
-    assert "0_lr=1e-05 was stopped early" in printed and "1_lr=0.1 was" not in printed
+    assert "0_lr=1e-05 was stopped early by the scheduler, after iteration 2" in printed
+    assert "1_lr=0.1 was" not in printed
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(20.0, ""), (600.0, "At this speed the stage takes 1 h 00 min more.")])

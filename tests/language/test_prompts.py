@@ -126,6 +126,10 @@ def test_a_folder_need_not_hold_all_and_may_come_from_any_editor(tmp_path):
     ("texts", "told"),
     [
         ({"action": "{text}{subgoal} next i"}, ["action", "{heard}"]),
+        ({"action": "{heard}{subgoal} next i"}, ["action", "{text}"]),
+        ({"message": "{subgoal} i say:"}, ["message", "{text}"]),
+        ({"message": "{text}{subgoal} {options} i say:"}, ["message", "{options}"]),
+        ({"heard": " {speaker} speaks."}, ["heard", "{message}"]),
         ({"critic": "{text}{subgoal}{heard} i"}, ["critic", "{heard}", "{text}, {subgoal}"]),
         ({"action": "{text}{subgoal}{heard}{text.__class__} i"}, ["action", "{text.__class__}"]),
         ({"action": "{text}{subgoal}{heard} {{text}} i"}, ["action", "'{'"]),

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -26,6 +27,7 @@ from rllib_llm_comm.verco import policy as language_policy
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from tests.hostile import Bomb
 
 
 def network_of(**settings):
@@ -196,12 +198,13 @@ def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(network, tmp_path
 
 
 @pytest.mark.parametrize("name", ["critic.safetensors", "adapters/action/adapter_model.safetensors"])
-def test_damaged_weights_are_told(name, folder):
-    whole = (folder / name).read_bytes()
-    for damaged in (b"", b"no weights", whole[: len(whole) // 2]):
+def test_damaged_weights_are_told(name, folder, tmp_path):
+    whole, spoilt = (folder / name).read_bytes(), tmp_path / "spoilt"
+    for damaged in (b"", b"no weights", whole[: len(whole) // 2], pickle.dumps(Bomb(spoilt))):
         (folder / name).write_bytes(damaged)
         with pytest.raises(UserError, match=f"{Path(name).name}' .*safetensors"):
             load_network(folder, read_manifest(folder))
+    assert not spoilt.exists()
 
 
 def test_wrong_paths_and_missing_pieces(folder, tmp_path):

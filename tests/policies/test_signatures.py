@@ -20,18 +20,9 @@ from rllib_llm_comm.policies import signatures
 from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
 from tests import forked
 from tests.cli.command import fork_rllib, succeeds
+from tests.hostile import Bomb
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
-
-
-class Bomb:
-    """Whoever unpickles it makes a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
 
 
 @pytest.fixture
@@ -74,6 +65,7 @@ def test_a_changed_checkpoint_is_not_own(home):
         lambda f: (f / "part" / "weights.pkl").rename(f / "weights.pkl"),
         lambda f: (f / "link.pkl").symlink_to("/etc/passwd"),
         lambda f: (f / signatures.SIGNATURE).unlink(),
+        lambda f: (f / signatures.SIGNATURE).write_text("["),
         lambda f: (f / signatures.SIGNATURE).write_text('{"algorithm": "PPO", "code": "00"}'),
         lambda f: (f / signatures.SIGNATURE).write_text(
             (f / signatures.SIGNATURE).read_text().replace("PPO", "Verco")

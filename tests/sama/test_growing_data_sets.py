@@ -102,6 +102,7 @@ def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, t
             assert drawn(again) == grown
             more = again.train()["new_subgoals"]
             assert more["states"] == 2 and more["subgoals"] == told["subgoals"] and len(server.requests) == asked
+            assert all(more[figure] == told[figure] for figure in ("requests", "input_tokens")), "what it has cost"
             again.env_runner_group.foreach_env_runner(_made_anew)  # games that are made anew draw them, too
             assert drawn(again) == grown
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from toys import COLOURS, ENV_ID, language_model, register
 
 from rllib_llm_comm import MessageSFT, MessageSFTConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl import epoch_progress
 from rllib_llm_comm.verco.sft import SFTLearner, is_held_out
 from tests.running import running
 
@@ -69,6 +72,15 @@ def test_learns_what_the_teacher_says(trained):
     assert last["exact_match"] > 0.9 and last["same_request"] >= last["exact_match"]
     assert "exact_match" not in first  # judged every third iteration
     assert all({"prompt", "teacher", "student"} == set(sample) for sample in results[-1]["message_samples"])
+
+
+def test_a_pass_that_is_followed_tells_its_share(labels, tmp_path, monkeypatch):
+    """The clock goes on by a second at each look, so that every part is told."""
+    monkeypatch.setattr(epoch_progress, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    with running(config(labels)) as algo:
+        algo.learner_group._learner.follow(str(tmp_path), 0)
+        algo.train()
+    assert 0 < epoch_progress.read_progress(tmp_path, 0) < 1
 
 
 def test_few_labels_are_read_by_few_processes(labels, small_ray):
