@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -115,43 +115,6 @@ def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
     return (log_ratio.exp() - 1.0 - log_ratio).mean()
 
 
-class KLStop:
-    """Early stopping: the modules whose policy is not changed for the rest of an update.
-
-    Their critics go on, which read frozen features and cost next to nothing.
-    """
-
-    def __init__(self) -> None:
-        self._stopped: set[Hashable] = set()
-
-    def begin_update(self) -> None:
-        """Lets all policies learn again."""
-        self._stopped.clear()
-
-    def stop(self, module_ids: Iterable[Hashable]) -> None:
-        """Stops the policies of some modules until the next update."""
-        self._stopped.update(module_ids)
-
-    def stopped(self, module_id: Hashable) -> bool:
-        """True if a module's policy is stopped until the next update."""
-        return module_id in self._stopped
-
-    def check(self, module_id: Hashable, kl: float, target: float | None) -> bool:
-        """Stops a module's policy if its divergence is above the target.
-
-        Args:
-            module_id: The module.
-            kl: Approximate KL divergence of a minibatch, equal in all Learners.
-            target: `target_kl`, > 0; `None` never stops.
-
-        Returns:
-            True if the policy is stopped now, by this minibatch or an earlier one.
-        """
-        if target is not None and kl > target:
-            self._stopped.add(module_id)
-        return self.stopped(module_id)
-
-
 class ActorTerms(NamedTuple):
     """Terms of the actor's loss over the rows of a batch.
 
@@ -175,7 +138,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make it a
     minimisation). Actor and critic have an AdamW each, and their gradients are clipped apart. When the approximate KL
     of a minibatch exceeds `target_kl`, the actor stays as it is for the rest of this update and is not even computed;
-    the critic goes on (`KLStop`).
+    the critic goes on, which reads frozen features and costs next to nothing.
 
     RLlib calls `update` -> `compute_losses` -> `compute_loss_for_module` per module -> `compute_gradients` ->
     `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`.
@@ -188,6 +151,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     Attributes:
         rates: Part of the module that has an optimizer -> the setting that holds its learning rate.
+        stopped: Modules whose policies are not changed until the next update.
     """
 
     rates: ClassVar[Mapping[str, str]] = {ACTOR: "lr", CRITIC: "critic_lr"}
@@ -195,7 +159,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     @override(PPOTorchLearner)
     def build(self) -> None:
         """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
-        self._kl_stop = KLStop()
+        self.stopped: set[ModuleID] = set()
         self._decisions = self._begun = 0
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
@@ -253,19 +217,19 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         return found
 
     def _policy_parameters(self, module_id: ModuleID) -> list[torch.nn.Parameter]:
-        """What is trained and is not the critic's; `KLStop` stops all of it."""
+        """What is trained and is not the critic's."""
         return [one for part in self.rates if part != CRITIC for one in self._parameters_of(module_id, part)]
 
     @override(PPOTorchLearner)
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Starts an update: sets learning rates, and lets policies learn again unless the critic still learns alone."""
         super().before_gradient_based_update(timesteps=timesteps)
-        self._kl_stop.begin_update()
+        self.stopped.clear()
         self._begun = self._decisions
         for scheduler in self.entropy_coeff_schedulers_per_module.values():
             scheduler.update(timestep=self._begun)  # a restored run has its first value otherwise
         if self._decisions < self.config.critic_warmup:
-            self._kl_stop.stop(self.module.keys())
+            self.stopped.update(self.module.keys())
         self._minibatches.clear()
         self._policy_steps.clear()
         for name, optimizer in self._named_optimizers.items():
@@ -297,7 +261,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
             # anyway and its loss multiplied by 0.
             several = self.config.num_learners > 1
-            live = {name: rows for name, rows in batch.items() if several or not self._kl_stop.stopped(name)}
+            live = {name: rows for name, rows in batch.items() if several or name not in self.stopped}
             outputs, losses, gradients = self._losses_and_gradients(batch, live)
             self.apply_gradients(self.postprocess_gradients(gradients))
             return outputs, losses, {}
@@ -313,7 +277,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def compute_gradients(self, loss_per_module: dict[ModuleID, TensorType], **kwargs: Any) -> ParamDict:
         """As RLlib's, without the parameters that took no part (those of a stopped actor)."""
         gradients = super().compute_gradients(loss_per_module, **kwargs)
-        for module_id in filter(self._kl_stop.stopped, self.module.keys() if self.config.num_learners > 1 else ()):
+        for module_id in self.stopped if self.config.num_learners > 1 else ():
             # Their loss was multiplied by 0, but on a gradient of 0 an optimizer goes on by its momentum.
             for parameter in self._policy_parameters(module_id):
                 if parameter.grad is not None and not parameter.grad.any():
@@ -410,13 +374,15 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         )
         if self._minibatches[module_id] == 0:
             self._log_first_minibatch(module_id, terms, batch)
-        weight = 1.0
-        if self._kl_stop.check(module_id, float(kl), self._target_kl(config)):
-            if self.config.num_learners <= 1:
-                return torch.zeros((), device=ratio.device)
-            weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
-        else:
+        target, weight = self._target_kl(config), 1.0
+        if target is not None and float(kl) > target:
+            self.stopped.add(module_id)
+        if module_id not in self.stopped:
             self._policy_steps[module_id] += 1
+        elif self.config.num_learners <= 1:
+            return torch.zeros((), device=ratio.device)
+        else:
+            weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
         return weight * (self.policy_objective(module_id, terms) + others)
 
     def _entropy_coeff(self, module_id: ModuleID) -> float:

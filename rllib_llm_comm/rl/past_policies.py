@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.settings import Settings
@@ -168,9 +168,6 @@ class KeepsPastPolicies(PolicyCheckpointMixin, Algorithm):
         origin = {"training_iteration": iteration, "game_steps": steps, "score": known}
         manifest = vars(self.manifest_of(exports, self.kept_as, **origin))
         return PastPolicy(iteration, steps, score, next(iter(exports.values())), manifest)
-
-    def _game_steps(self) -> int:
-        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     @override(PolicyCheckpointMixin)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:

@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
@@ -18,6 +19,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 from ray.tune.result import TRIAL_INFO
 from ray.tune.trainable import Trainable
 
@@ -114,21 +116,38 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
             "`rl_module_spec`, such as LLMCommModule, or write `export_policy` for your own."
         )
     acting = _by_agent(algo, exports)
-    export = next(iter(acting.values()))
-    files = {f"{agent}/{name}" if agent else name: d for agent, own in acting.items() for name, d in own.files.items()}
-    manifest = PolicyManifest(
+    manifest = _manifest(
+        acting,
+        algo.config,
         algorithm=type(algo).__name__,
-        kind=export.kind,
-        model_config=with_team(export, algo.config),
-        base_model_digest=export.base_model_digest,
-        base_model_sha256=export.base_model_sha256,
         agents=sorted(filter(None, acting)),
         provenance={"training_iteration": algo.training_iteration},
         env=env or playable_id(algo.config.env),
         env_config=dict(algo.config.env_config or {}),
-        **_records(algo, talks=export.kind == LANGUAGE),
+        **_records(algo, talks=next(iter(acting.values())).kind == LANGUAGE),
     )
-    return write_policy(target, files, manifest)
+    return write_policy(target, _files(acting), manifest)
+
+
+def _manifest(exports: Mapping[str, PolicyExport], config: Any, **others: Any) -> PolicyManifest:
+    """The manifest of exports, which are alike but for their weights; `others` are its other fields."""
+    export = next(iter(exports.values()))
+    return PolicyManifest(
+        kind=export.kind,
+        model_config=with_team(export, config),
+        base_model_digest=export.base_model_digest,
+        base_model_sha256=export.base_model_sha256,
+        **others,
+    )
+
+
+def _files(exports: Mapping[str, PolicyExport]) -> dict[str, bytes]:
+    """The files of exports by agent, each in a folder of its name; that of no name in none."""
+    return {
+        f"{agent}/{name}" if agent else name: content
+        for agent, own in exports.items()
+        for name, content in own.files.items()
+    }
 
 
 def with_team(export: PolicyExport, config: Any) -> Mapping[str, Any]:
@@ -200,19 +219,21 @@ def _target(folder: Path) -> Path:
     return folder
 
 
-def _exports(learner: Learner) -> dict[str, PolicyExport]:
-    modules = {name: module.unwrapped() for name, module in learner.module.items()}
-    return {name: module.export_policy() for name, module in modules.items() if isinstance(module, Exportable)}
-
-
-def _model_config(learner: Learner) -> dict[str, Any]:
-    modules = [module.unwrapped() for module in learner.module.values()]
-    return next((dict(module.model_config) for module in modules if isinstance(module, Exportable)), {})
+def _exportable(learner: Learner) -> dict[str, Exportable]:
+    modules = learner.module.items() if isinstance(learner.module, MultiRLModule) else ()
+    return {name: own for name, module in modules if isinstance(own := module.unwrapped(), Exportable)}
 
 
 def _can_export(learner: Learner) -> bool:
-    modules = learner.module.values() if isinstance(learner.module, MultiRLModule) else ()
-    return any(isinstance(module.unwrapped(), Exportable) for module in modules)
+    return bool(_exportable(learner))
+
+
+def _exports(learner: Learner) -> dict[str, PolicyExport]:
+    return {name: module.export_policy() for name, module in _exportable(learner).items()}
+
+
+def _model_config(learner: Learner) -> dict[str, Any]:
+    return next((dict(module.model_config) for module in _exportable(learner).values()), {})
 
 
 def _by_agent(algo: Algorithm, exports: Mapping[str, PolicyExport]) -> dict[str, PolicyExport]:
@@ -272,10 +293,21 @@ def _pieces(connector: Any) -> Iterator[Any]:
 
 
 class PolicyCheckpointMixin(ActorReuseMixin):
-    """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
+    """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`.
 
+    Attributes:
+        config_class: Class of the algorithm's settings.
+    """
+
+    config_class: ClassVar[type[AlgorithmConfig]]
     _runners_use_critic = False  # True if EnvRunners need the weights of the critic, too
     _restored_provenance: Mapping[str, Any] = MappingProxyType({})  # of the checkpoint that was restored
+
+    @classmethod
+    @override(Algorithm)
+    def get_default_config(cls) -> Any:
+        """The default settings, of `config_class`."""
+        return cls.config_class()
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -287,16 +319,11 @@ class PolicyCheckpointMixin(ActorReuseMixin):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
-        exports, agents = self.policy_exports(), agents_apart(self.config)
-        files = {
-            f"{agent}/{name}" if agents else name: content
-            for agent, own in exports.items()
-            for name, content in own.files.items()
-        }
-        write_policy(folder, files, self.manifest_of(exports, training_iteration=self.training_iteration))
+        exports = self.policy_exports()
+        write_policy(folder, _files(exports), self.manifest_of(exports, training_iteration=self.training_iteration))
 
     def policy_exports(self) -> dict[str, PolicyExport]:
-        """The policy for its folder: by agent where each has its own, else one entry."""
+        """The policy for its folder: by agent where each has its own, else one entry under no name."""
         exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
         return exports
 
@@ -310,17 +337,14 @@ class PolicyCheckpointMixin(ActorReuseMixin):
             algorithm: Name of the algorithm that trained it, if not this one.
             **provenance: Origin of the policy, such as `training_iteration`.
         """
-        config, export = self.config, next(iter(exports.values()))
-        return PolicyManifest(
+        return _manifest(
+            exports,
+            self.config,
             algorithm=algorithm or type(self).__name__,
-            kind=export.kind,
-            model_config=with_team(export, config),
-            base_model_digest=export.base_model_digest,
-            base_model_sha256=export.base_model_sha256,
-            agents=agents_apart(config),
+            agents=agents_apart(self.config),
             provenance={**provenance, **self.provenance()},
             **self.environment(),
-            **config.policy_record(),
+            **self.config.policy_record(),
         )
 
     def training_step(self) -> None:
@@ -340,6 +364,10 @@ class PolicyCheckpointMixin(ActorReuseMixin):
     def provenance(self) -> dict[str, Any]:
         """More about how the policy came about."""
         return {}
+
+    def _game_steps(self) -> int:
+        """Environment steps of all EnvRunners so far."""
+        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     @override(Checkpointable)
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
@@ -391,12 +419,9 @@ class PolicyCheckpointMixin(ActorReuseMixin):
 
 
 def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
-    """By module id the export of every agent's own module; without `agents` that of the first module that has one."""
-    exports: dict[str, PolicyExport] = {}
-    for module_id, module in learner.module.items():
-        own = module.unwrapped()
-        if isinstance(own, Exportable) and (module_id in agents or not (agents or exports)):
-            exports[module_id] = own.export_policy()
-    if exports:
-        return {agent: exports[agent] for agent in agents} if agents else exports
-    raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
+    """The export of every agent's own module; without `agents` that of the first module that has one, under no name."""
+    modules = _exportable(learner)
+    if not modules:
+        raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
+    used = {agent: modules[agent] for agent in agents} or {"": next(iter(modules.values()))}
+    return {agent: module.export_policy() for agent, module in used.items()}

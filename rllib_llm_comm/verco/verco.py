@@ -520,7 +520,7 @@ class VercoLearner(MultiAgentPPOLearner):
             losses = self.compute_losses(fwd_out=outputs, batch=dict(batch))
             gradients = self.compute_gradients(losses)
             for module_id, own in of_parts.items():
-                if not self._kl_stop.stopped(module_id):
+                if module_id not in self.stopped:
                     gradients.update(own)
             return outputs, losses, gradients
 

@@ -127,6 +127,7 @@ def test_kl_stop_rests_the_actor_and_not_the_critic(learners):
     steps = {name: opt.state[next(iter(opt.state))]["step"] for name, opt in loop.learner._named_optimizers.items()}
     assert int(steps["shared_actor"]) == 1 and int(steps["shared_critic"]) == 5
     assert not torch.equal(before[0], loop.module.critic_parameters()[0])
+    assert loop.update()["policy_steps"] == 1  # it rests until the next update, and no longer
 
 
 def test_two_optimizers_with_their_own_rates_and_annealing():

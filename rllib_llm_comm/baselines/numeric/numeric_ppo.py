@@ -43,7 +43,6 @@ from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ray.rllib.connectors.connector_v2 import ConnectorV2
     from typing_extensions import Self
 
 
@@ -297,9 +296,3 @@ class NumericPPO(PolicyCheckpointMixin, PPO):
     """PPO of agents that observe numbers; its settings are those of `config_class`."""
 
     config_class: ClassVar[type[NumericPPOConfig]]
-
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> NumericPPOConfig:
-        """The default settings."""
-        return cls.config_class()

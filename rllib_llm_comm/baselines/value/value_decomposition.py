@@ -652,12 +652,6 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
 
     config_class: ClassVar[type[ValueDecompositionConfig]]
 
-    @classmethod
-    @override(DQN)
-    def get_default_config(cls) -> ValueDecompositionConfig:
-        """The default settings."""
-        return cls.config_class()
-
     @override(Algorithm)
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> EpisodeBuffer:
         return EpisodeBuffer(self.config.buffer_episodes, self.config.seed)
@@ -742,6 +736,3 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
             timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: self._game_steps()},
         )
         self.metrics.aggregate(learned, key=LEARNER_RESULTS)
-
-    def _game_steps(self) -> int:
-        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
