@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 from pydantic import Field
-from ray.rllib.utils.annotations import override
 from torch.nn import functional
 
 from rllib_llm_comm.baselines.value.joint_game import ACTIONS, FILLED, MASK, REWARDS, SEEN, TERMINATED
@@ -20,7 +19,8 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
     ValueTraining,
     chosen,
 )
-from rllib_llm_comm.core.errors import require_whole
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.policies.numeric_network import MOST_WIDTH
 from rllib_llm_comm.rl.strict_config import select_fields
 
 
@@ -46,6 +46,13 @@ class MASERTraining(ValueTraining):
     """Weight of the evenness of values behind the subgoal (authors' file; their README: 1)."""
     distance_weight: float = Field(0.7, ge=0)
     """Weight of the distance network's error (authors' file; their README: 1)."""
+
+
+class MASERNetwork(Settings):
+    """The network of distances, beside those of QMIX."""
+
+    distance_width: int = Field(128, ge=1, le=MOST_WIDTH)
+    """Units of the network of distances (authors)."""
 
 
 class MASERLoss(TeamLoss):
@@ -164,20 +171,13 @@ class MASERConfig(QMIXConfig):
 
     settings_models = {
         "training": MASERTraining,
-        "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "distance_width"),
+        "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, base=MASERNetwork),
     }
     loss_class = MASERLoss
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: the authors', unless said otherwise in `training`."""
         super().__init__(algo_class=algo_class or MASER)
-        self.distance_width = 128
-
-    @override(QMIXConfig)
-    def validate_training(self) -> None:
-        """Checks the width of the distances, too."""
-        super().validate_training()
-        require_whole("distance_width", self.distance_width, 1)
 
 
 class MASER(ValueDecomposition):

@@ -56,7 +56,7 @@ class QSettings(Settings):
     role_variance_floor: float = Field(0.002, gt=0, le=1)
     """ROMA: smallest variance of a role (authors; 1e-4 on other maps)."""
     distance_width: int = Field(0, ge=0, le=MOST_WIDTH)
-    """MASER: units of the network of distances; 0: there is none. Authors: 128."""
+    """MASER: units of the network of distances; 0: there is none."""
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     """Seed of the fresh weights; `None` takes torch's global generator."""
 
