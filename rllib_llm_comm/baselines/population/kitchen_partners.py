@@ -20,11 +20,12 @@ from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.env import difference
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, SoupKitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PEOPLE, SCRIPTED, STAY, PartnerSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest
+from rllib_llm_comm.rl.kitchen_games import kitchen_batch
 
 ITSELF = -1
 """Partner index of a game that the learner plays with itself."""
@@ -364,17 +365,14 @@ def play_matches(
         env_config: Settings of the kitchen: `layout`, `dynamics`, `horizon`.
     """
     rng = np.random.default_rng(seed)
-    horizon = env_config.get("horizon", HORIZON)
-    kitchens = KitchenBatch(
-        len(pairs) * games, env_config.get("layout", "cramped_room"), env_config.get("dynamics", "old"), horizon
-    )
+    kitchens = kitchen_batch(len(pairs) * games, env_config)
     player = np.repeat(np.asarray(pairs, int), games, axis=0).reshape(-1)
     rows = {int(number): np.flatnonzero(player == number) for number in np.unique(player)}
     networks = {number: network_of(policies[number]) for number in rows}
     sparse, shaped = np.zeros(len(kitchens.states)), np.zeros(len(kitchens.states))
     logits = np.zeros((len(player), NUM_ACTIONS))
     with torch.no_grad():
-        for _ in range(horizon):
+        for _ in range(kitchens.horizon):
             planes = torch.from_numpy(kitchens.lossless().reshape(len(player), -1).view(np.uint8)).float()
             for number, network in networks.items():  # all actions are allowed, so the actor alone is enough
                 logits[rows[number]] = network.actor(planes[rows[number]]).numpy()
@@ -383,4 +381,4 @@ def play_matches(
             sparse += points.sum(1)
             shaped += shares.sum(1)
     points, shares = (sums.reshape(len(pairs), games).sum(1) for sums in (sparse, shaped))
-    return Matches(points, shares, np.full(len(pairs), float(games * horizon)), games)
+    return Matches(points, shares, np.full(len(pairs), float(games * kitchens.horizon)), games)

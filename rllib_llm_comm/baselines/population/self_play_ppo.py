@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -52,14 +52,9 @@ from rllib_llm_comm.rl.gae import gae_of_steps, standardized
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings, PPOTraining
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
-from rllib_llm_comm.rl.strict_config import select_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
 AGENTS = ("alice", "bob")
-SHARED = "shared"
-"""Name of the module of both cooks."""
 SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
 SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 
@@ -85,8 +80,6 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
     def make_env(self) -> None:
         """Makes the games, and one PettingZoo environment for spaces and evaluations."""
         super().make_env()
-        self._generator = torch.Generator()
-        self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
         games = self.config.num_envs_per_env_runner
         self._score = np.zeros(games)
         self._shaped = np.zeros((games, 2))
@@ -105,9 +98,9 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         """The spaces of RLlib, with that of the critic's view."""
         spaces: dict[str, Any] = super().get_spaces()
         if self._partners_told and self.env is not None:
-            seen, actions = spaces[SHARED]
+            seen, actions = spaces[SHARED_POLICY]
             read = gym.spaces.Box(0, 255, (math.prod(seen[VECTOR].shape) + self._partners_told,), np.uint8)
-            spaces[SHARED] = gym.spaces.Dict({**seen.spaces, CRITIC_STATE: read}), actions
+            spaces[SHARED_POLICY] = gym.spaces.Dict({**seen.spaces, CRITIC_STATE: read}), actions
         return spaces
 
     @override(EnvRunner)
@@ -143,7 +136,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
             Columns of a train batch with T * R rows, those of the learner's cooks: R is twice the games that it plays
             with itself and once those with partners.
         """
-        network = self.module[SHARED].unwrapped().network
+        network = self.module[SHARED_POLICY].unwrapped().network
         games = len(self._games.states)
         rows: list[dict[str, np.ndarray]] = []
         actions = np.zeros(2 * games, int)
@@ -233,7 +226,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         partner = self._seated.name(game)
         learners = 2 if partner is None else 1
         self._log_episode_metrics(
-            self._games.horizon, 2 * score, 0.0, returns, {SHARED: learners * score}, dict.fromkeys(AGENTS, 0)
+            self._games.horizon, 2 * score, 0.0, returns, {SHARED_POLICY: learners * score}, dict.fromkeys(AGENTS, 0)
         )
         window = self.config.metrics_num_episodes_for_smoothing
         own = {"score": score, "soups": score / SOUP_REWARD, "shaped": float(self._shaped[game].sum())}
@@ -261,8 +254,8 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
             log((NUM_AGENT_STEPS_SAMPLED, agent), own, reduce="sum")
             log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), own, reduce="lifetime_sum")
         rows = int(decisions.sum())
-        log((NUM_MODULE_STEPS_SAMPLED, SHARED), rows, reduce="sum")
-        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, SHARED), rows, reduce="lifetime_sum")
+        log((NUM_MODULE_STEPS_SAMPLED, SHARED_POLICY), rows, reduce="sum")
+        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, SHARED_POLICY), rows, reduce="lifetime_sum")
 
 
 def _judge(network: Any, seen: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, np.ndarray]:
@@ -395,7 +388,7 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
             # The runners judge states, too, so they need the critic.
             self.env_runner_group.sync_weights(
-                from_worker_or_learner_group=self.learner_group, policies={SHARED}, inference_only=False
+                from_worker_or_learner_group=self.learner_group, policies={SHARED_POLICY}, inference_only=False
             )
 
     def _roll_outs(self) -> MultiAgentBatch:
@@ -412,7 +405,9 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
         parts = self.env_runner_group.foreach_env_runner(play, local_env_runner=config.num_env_runners == 0)
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
         rows = tree.map_structure(lambda *columns: np.concatenate(columns), *(columns for columns, _ in parts))
-        return MultiAgentBatch({SHARED: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners)
+        return MultiAgentBatch(
+            {SHARED_POLICY: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners
+        )
 
     def pool_of_runners(self) -> tuple[Any, str | None]:
         """The partners that EnvRunners seat, here or in Ray's store, and the pool's key; nobody in self-play."""

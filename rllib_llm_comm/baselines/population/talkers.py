@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -20,7 +19,7 @@ from rllib_llm_comm.baselines.population.cole import COLEConfigMixin, COLEMixin,
 from rllib_llm_comm.baselines.population.fcp import FCPConfigMixin, FCPMixin, FCPPopulation
 from rllib_llm_comm.baselines.population.pbt import PBTConfigMixin, PBTMixin, PBTSettings
 from rllib_llm_comm.baselines.population.responder import AS_PARTNER, Matches, Met, Responder
-from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError, within
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.policies.find_checkpoint import is_named
@@ -63,15 +62,6 @@ TALKER_SETTINGS = (*_OF_TRAINING, *_OF_TALK)
 _MODES = ("student", "menu", "none", "constant")
 _OF_BASE = {*MODEL_SETTINGS} - {*TALKER_SETTINGS}
 _ONE_SHAPE = ("lora_r", "lora_alpha", "lora_target_modules", "lora_layers", "prompt_format", "dtype", "quantization")
-
-
-@contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Errors begin with the setting."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
 
 
 class TalkersConfig(VercoConfig):
@@ -119,11 +109,11 @@ class TalkersConfig(VercoConfig):
         found: dict[str, Any] = {}
         for place, own in ({f"member_kinds.{kind}.": own for kind, own in kinds.items()} or {"": {}}).items():
             if setting in own:
-                found[f"`{place}{setting}`"] = own[setting]
+                found[f"{place}{setting}"] = own[setting]
             elif setting in shared:
-                found[f"`member_settings.{setting}`"] = shared[setting]
+                found[f"member_settings.{setting}"] = shared[setting]
             else:
-                found[f"`{setting}`"] = getattr(self, setting)
+                found[setting] = getattr(self, setting)
         return found
 
     def member_adapters(self) -> Iterator[tuple[str, str, str]]:
@@ -142,7 +132,7 @@ class TalkersConfig(VercoConfig):
         for where, mode in self._of_members("messages").items():
             if mode not in _MODES:
                 raise UserError(
-                    f"{where} is {mode!r} but a member of a population speaks for itself: one of {', '.join(_MODES)}."
+                    f"`{where}` is {mode!r} but a member of a population speaks for itself: one of {', '.join(_MODES)}."
                 )
         for kind, own in getattr(self, "member_kinds", {}).items():
             traits = own.get(AS_PARTNER, {})
@@ -157,7 +147,7 @@ class TalkersConfig(VercoConfig):
         for where, path, role in self.member_adapters():
             if not (is_named(path) or Path(path).exists()):
                 continue  # a stage has still to write it; `require_adapters` asks again
-            with _told(where):
+            with within(where):
                 check_adapter_of(path, self.base_model, self.prompt_format, self.prompt_date, role)
 
     def require_adapters(self) -> None:
@@ -168,7 +158,7 @@ class TalkersConfig(VercoConfig):
         """
         network = LanguageNetwork(self.language_model_settings())
         for where, path, role in self.member_adapters():
-            with _told(where):
+            with within(where):
                 load_adapter_of(network, path, role=role)
 
 

@@ -140,8 +140,8 @@ class JointGame(gym.Env):
         self._observations: Mapping[Any, Any] = {}
         self._infos: Mapping[Any, Any] = {}
         self._alive: list[Any] = []
-        self._known: dict[str, np.ndarray] = {}
         self.source, self._width = self._find_state(mixer_state)
+        self._told = np.zeros(self._width, np.float32)  # the state in the latest observation that has one
         n, actions = len(self.team), max(self._counts)
         self.observation_space = gym.spaces.Dict(
             {
@@ -211,9 +211,9 @@ class JointGame(gym.Env):
             return self._seen.reshape(-1).copy()
         for agent in self.team:  # the first one that is told; it stays as it was where nobody is
             if agent in self._observations:
-                self._known[STATE] = self._whole(np.asarray(self._observations[agent][STATE], np.float32).reshape(-1))
+                self._told = self._whole(np.asarray(self._observations[agent][STATE], np.float32).reshape(-1))
                 break
-        return self._known[STATE].copy()
+        return self._told.copy()
 
     def _whole(self, state: np.ndarray) -> np.ndarray:
         if state.size != self._width:

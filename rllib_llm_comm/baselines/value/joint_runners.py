@@ -168,8 +168,6 @@ class KitchenTeamRunner(KitchenGames, JointEnvRunner):
         """Makes the games, and one PettingZoo environment for spaces and evaluations."""
         super().make_env()
         self._shaping = float(self.config.env_config.get("shaping", 0.0))
-        self._generator = torch.Generator()
-        self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
 
     @override(JointEnvRunner)
     def roll_out(self, episodes: int, played: int) -> list[TeamEpisode]:
