@@ -355,6 +355,7 @@ class AdaptedModel:
 
     Attributes:
         llama_adapters: The adapters as of our own engine; empty where Hugging Face's model computes this one.
+        trunk: The layers below the adapters, shared by all roles; `None` where adapters begin with the first layer.
     """
 
     def __init__(
@@ -418,7 +419,7 @@ class AdaptedModel:
             self.compiled = CompiledLayers(*layer_parts)
         self.static_writers: StaticWriters | None = None
         if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
-            self.static_writers = StaticWriters(base, weights, base.head)
+            self.static_writers = StaticWriters(base, weights)
         self._prefixes = {role: PrefixCache(self, prefix_cache_bytes) for role in (None, *self.roles)}
         self.prefix_cache_bytes, self.autocast = prefix_cache_bytes, autocast
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
@@ -426,11 +427,12 @@ class AdaptedModel:
         self._checkpointed: list[nn.Module] = []
         if gradient_checkpointing and self._llama is None:
             self._checkpointed = self._checkpointed_layers()
-        self._depth, self._trunk = depth, None
+        self._depth = depth
+        self.trunk: Trunk | None = None
         if depth:
             from rllib_llm_comm.language.trunk import trunk_of
 
-            self._trunk = trunk_of(base, depth, trunk_cache_bytes, trunk_cache_dtype, self._autocast)
+            self.trunk = trunk_of(base, depth, trunk_cache_bytes, trunk_cache_dtype, self._autocast)
 
     def _checkpointed_layers(self) -> list[nn.Module]:
         from transformers.modeling_layers import GradientCheckpointingLayer
@@ -450,11 +452,6 @@ class AdaptedModel:
     def device(self) -> torch.device:
         """Device of the weights."""
         return self.base.device
-
-    @property
-    def trunk(self) -> Trunk | None:
-        """The layers below the adapters, shared by all roles; `None` where adapters begin with the first layer."""
-        return self._trunk
 
     @property
     def tokens_per_pass(self) -> int:
@@ -492,8 +489,8 @@ class AdaptedModel:
         """Empties the caches of keys, values and hidden states."""
         for cache in self._prefixes.values():
             cache.clear()
-        if self._trunk is not None:
-            self._trunk.clear()
+        if self.trunk is not None:
+            self.trunk.clear()
 
     def stamp(self, role: Role) -> Hashable:
         """Changes whenever the weights do on which results under a role depend (`None`: the frozen base, never)."""
@@ -598,7 +595,7 @@ class AdaptedModel:
             known: The prefix that every row has read.
             grows: True if tokens are added after the first pass.
         """
-        if self._trunk is None:
+        if self.trunk is None:
             return known.to_cache()
         from rllib_llm_comm.language.trunk import CutCache
 
@@ -640,10 +637,10 @@ class AdaptedModel:
         """
         phase.count_tokens(input_ids.numel())
         inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
-        if self._trunk is None:
+        if self.trunk is None:
             inputs["input_ids"] = input_ids
         else:
-            inputs["inputs_embeds"] = self._trunk.read(input_ids, attention_mask, cache, self.tokens_per_pass)
+            inputs["inputs_embeds"] = self.trunk.read(input_ids, attention_mask, cache, self.tokens_per_pass)
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             if self._llama is not None:
                 role, graded, compiled = self._active, torch.is_grad_enabled(), self.compiled

@@ -256,18 +256,12 @@ def up_to_end(base: BaseModel, ids: Sequence[int], max_words: int) -> list[int]:
     count = ids.index(base.eos_id) + 1 if base.eos_id in ids else len(ids)
     whole = base.decode(ids[: count - 1])
     if not whole.isascii():  # a character that is not yet whole may count as a word, and be a blank in the end
-        return next(
-            (list(ids[:n]) for n in range(1, count) if not _goes_on(base, ids[:n], max_words)), list(ids[:count])
-        )
-    if is_open(whole, max_words):
-        return list(ids[:count])
-    # What is too long stays too long, so the first such beginning is found in a few decodings.
-    return list(
-        ids[
-            : 1
-            + bisect.bisect_left(range(1, count - 1), True, key=lambda n: not is_open(base.decode(ids[:n]), max_words))
-        ]
-    )
+        count = next((n for n in range(1, count) if not _goes_on(base, ids[:n], max_words)), count)
+    elif not is_open(whole, max_words):
+        # What is too long stays too long, so the first such beginning is found in a few decodings.
+        lengths = range(1, count - 1)
+        count = 1 + bisect.bisect_left(lengths, True, key=lambda n: not is_open(base.decode(ids[:n]), max_words))
+    return list(ids[:count])
 
 
 @functools.lru_cache(maxsize=65536)

@@ -114,7 +114,6 @@ class StaticWriter:
     Args:
         base: The model.
         weights: Of the model.
-        head: From hidden states to logits.
         shape: Rows, width of prompts, most tokens of a message, most words of a message.
         temperature: 0 takes the likeliest token.
         lora: The adapter; its storage has to stay the same while the writer is used.
@@ -124,14 +123,13 @@ class StaticWriter:
         self,
         base: BaseModel,
         weights: LlamaWeights,
-        head: Callable[[torch.Tensor], torch.Tensor],
         shape: tuple[int, int, int, int],
         temperature: float,
         lora: Lora | None,
     ) -> None:
         self.rows, self.width, self.most, self._most_words = shape
         device = base.device
-        self._decoder, self._head, self._lora = LlamaDecoder(weights), head, lora
+        self._decoder, self._head, self._lora = LlamaDecoder(weights), base.head, lora
         self._stops, self._eos, self._temperature = stop_table(base), base.eos_id, temperature
         self._cache = StaticCache(weights, base.kv_heads[0], self.rows, self.width + self.most)
         self._column = torch.arange(self.width + self.most, device=device)
@@ -237,11 +235,10 @@ class StaticWriters:
     Args:
         base: The model.
         weights: Of the model.
-        head: From hidden states to logits.
     """
 
-    def __init__(self, base: BaseModel, weights: LlamaWeights, head: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self._base, self._weights, self._head = base, weights, head
+    def __init__(self, base: BaseModel, weights: LlamaWeights) -> None:
+        self._base, self._weights = base, weights
         self._writers: OrderedDict[Any, StaticWriter] = OrderedDict()
         self._most_rows = ROWS_PER_BATCH
 
@@ -276,7 +273,7 @@ class StaticWriters:
             try:
                 if key not in self._writers:
                     shape = (rows, width, most, most_words)
-                    self._writers[key] = StaticWriter(self._base, self._weights, self._head, shape, temperature, lora)
+                    self._writers[key] = StaticWriter(self._base, self._weights, shape, temperature, lora)
                     while len(self._writers) > _MOST_WRITERS:
                         self._writers.popitem(last=False)
                 self._writers.move_to_end(key)

@@ -218,10 +218,10 @@ def _load(name: str, device: str) -> TextEncoder:
     from transformers import AutoModel, AutoTokenizer
 
     source = str(_folder(name))
+    how = only_read(source)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **only_read(source))
+        tokenizer = AutoTokenizer.from_pretrained(source, **how)
         with without_progress_bar():
-            how = only_read(source)
             model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True, **how).to(device)
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_there(name, error) from error

@@ -35,7 +35,7 @@ def model_of(name, layers="all"):
 
 
 def statically(model):
-    model.static_writers = StaticWriters(model.base, llama_weights(model.base), model.base.head)
+    model.static_writers = StaticWriters(model.base, llama_weights(model.base))
     return model
 
 
@@ -85,10 +85,10 @@ def test_too_little_memory_lowers_the_rows_and_is_told_once(caplog, monkeypatch)
     """A GPU that is full, played by a writer that refuses more than one row, as CUDA's allocator would."""
     whole = static_decoding.StaticWriter
 
-    def full(base, weights, head, shape, temperature, lora):
+    def full(base, weights, shape, temperature, lora):
         if shape[0] > 1:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-        return whole(base, weights, head, shape, temperature, lora)
+        return whole(base, weights, shape, temperature, lora)
 
     model = statically(model_of("embedded"))
     expected = draw_messages(model_of("embedded"), PROMPTS)
