@@ -121,8 +121,8 @@ def _base(told: Mapping[str, Any], layout: Any) -> dict[str, Any]:
     if "grid" in told or "terrain" in told:
         if not known:
             return {}
-        ours, theirs = (read_rows(OriginalRules.checked("layout", params)) for params in (known, told))
-        return dict(known) if ours == theirs else {}
+        own, recorded = (read_rows(OriginalRules.checked("layout", params)) for params in (known, told))
+        return dict(known) if own == recorded else {}
     if not known:
         raise UserError(
             f"The saved games tell no map and their `layout_name` is {name!r}, which is no kitchen of the original; "

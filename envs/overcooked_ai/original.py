@@ -122,7 +122,7 @@ class OriginalRules(Settings):
     """Steps for each tomato in a soup."""
     num_items_for_soup: int | None = None
     """Read by the original's first version only."""
-    max_num_ingredients: Literal[3] = FULL
+    max_num_ingredients: Literal[3] = 3
     """Ingredients that a pot takes."""
     old_dynamics: bool | None = None
     """Whether a pot with three ingredients starts to cook by itself."""
