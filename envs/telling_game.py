@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset,
 from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.told_to import ALL, Told, fact_generators
 
-SHARED, LISTENER = "shared", "listener"
+SHARED = "shared"
 SPEAKER_NAME, LISTENER_NAME = AGENTS = ("alice", "bob")
 
 

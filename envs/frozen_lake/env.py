@@ -142,7 +142,7 @@ class FrozenLake(Game):
         self.task, self.brief = text.task(self.lake), text.brief(self.lake)
         self.possible_agents = list(text.WALKERS)
         self.score = 0
-        self.trail: list[tuple[tuple[Cell, Cell], tuple[str, str]]] = []
+        self.trail: list[tuple[tuple[Cell, ...], tuple[str, ...]]] = []
         parts: dict[str, dict[str, spaces.Space[Any]]] = {
             "vector": {"vector": spaces.Box(0, MOST - 1, (4,), np.float32)},
             "text": text_spaces(NUM_ACTIONS),
@@ -164,7 +164,7 @@ class FrozenLake(Game):
         self.lake.reset(self._rng, self._draw(self._rng) if self._anew else None)
         self.agents = list(self.possible_agents)
         self.score = 0
-        self.trail = [self._now()]
+        self.trail = [(tuple(self.lake.cells), tuple(self.lake.fates))]
         return self._observations(), self._infos([[], []], [[], []])
 
     def step(self, actions: Mapping[str, int]) -> Step:
@@ -174,7 +174,7 @@ class FrozenLake(Game):
         chosen = check_actions(actions, self.agents, [True, True], NUM_ACTIONS)
         result = self.lake.step([action or 0 for action in chosen])
         self.score += sum(result.rewards)
-        self.trail.append(self._now())
+        self.trail.append((tuple(self.lake.cells), tuple(self.lake.fates)))
         names, out = self.agents, self.lake.out
         observed = self._observations()
         infos = self._infos([[float(reward)] for reward in result.rewards], [list(names) for names in result.events])
@@ -183,10 +183,6 @@ class FrozenLake(Game):
             self.agents = []
         rewards = {agent: float(reward) for agent, reward in zip(names, result.rewards, strict=True)}
         return observed, rewards, dict.fromkeys(names, out), dict.fromkeys(names, truncated), infos
-
-    def _now(self) -> tuple[tuple[Cell, Cell], tuple[str, str]]:
-        (first, second), (one, two) = self.lake.cells, self.lake.fates
-        return (first, second), (one, two)
 
     def _observations(self) -> dict[str, Observation]:
         seen: dict[str, Observation] = {}

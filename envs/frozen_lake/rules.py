@@ -151,8 +151,7 @@ def _parse(name: str, grid: tuple[str, ...]) -> LakeMap:
 ACTION_NAMES = ("stay", "left", "down", "right", "up")
 NUM_ACTIONS = len(ACTION_NAMES)
 STEPS: tuple[Cell, ...] = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
-ASSIGNMENTS = ("fixed", "either", "drawn")
-FIXED, EITHER, DRAWN = ASSIGNMENTS
+FIXED, EITHER, DRAWN = "fixed", "either", "drawn"
 WALKS, ARRIVED, FELL = "walks", "arrived", "fell"
 FATES = (WALKS, ARRIVED, FELL)
 

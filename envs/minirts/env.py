@@ -79,7 +79,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from gymnasium import spaces
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
@@ -133,9 +132,9 @@ class MiniRTSSettings(GameSettings):
     """When the game is a draw."""
     truncate_draws: bool = True
     """Whether learners count what would have come after `max_tick`; else 0."""
-    decision_ticks: int = Field(DECISION_TICKS, ge=DECISION_TICKS, le=LARGEST)
-    """Ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act every 50
-    ticks in any case. Other values than 50 with "command" only."""
+    decision_ticks: int = Field(DECISION_TICKS, ge=DECISION_TICKS, le=LARGEST, multiple_of=DECISION_TICKS)
+    """Ticks from one decision of the commanders to the next. Officers and opponents act every 50 ticks in any case.
+    Other values than 50 with "command" only."""
     fair: bool = False
     """Whether resources lie at the same distances for both sides."""
     side: Literal[0, 1] = 0
@@ -160,13 +159,6 @@ class MiniRTSSettings(GameSettings):
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
         (opponents.parse if info.field_name == "opponent" else check_executor)(value)
-        return value
-
-    @field_validator("decision_ticks")
-    @classmethod
-    def _whole_decisions(cls, value: int) -> int:
-        if value % DECISION_TICKS:
-            raise PydanticCustomError("value_error", f"a multiple of {DECISION_TICKS}")
         return value
 
     @model_validator(mode="after")

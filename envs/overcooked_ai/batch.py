@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import require_whole
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
 from rllib_llm_comm.envs.overcooked_ai.layouts import Layout, check_dynamics, get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, start_state
@@ -40,8 +40,7 @@ class KitchenBatch:
         num_threads: int = 1,
     ) -> None:
         for name, value in (("num_games", num_games), ("num_threads", num_threads)):
-            if value < 1:
-                raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
+            require_whole(name, value, 1)
         self.layout = get_layout(layout)
         check_dynamics(self.layout, dynamics)
         self.dynamics = dynamics

@@ -15,8 +15,8 @@ from rllib_llm_comm.envs.golden import GoldenReport
 from rllib_llm_comm.envs.overcooked_ai.layouts import ORIGINAL_NAMES, get_layout, portable
 from rllib_llm_comm.envs.overcooked_ai.manual import soup_of
 from rllib_llm_comm.envs.overcooked_ai.original import (
-    KEYS,
     PREFIX,
+    OriginalRules,
     cook_times,
     original_kitchens,
     read_action,
@@ -78,7 +78,7 @@ def read_games(
         zip(trajectories["ep_states"], trajectories["ep_actions"], strict=True), 1
     ):
         params = _of(trajectories.get("mdp_params"), number)
-        told = {key: value for key, value in params.items() if key in KEYS and value is not None}
+        told = {key: value for key, value in params.items() if key in OriginalRules.names() and value is not None}
         old = told.pop("old_dynamics", False)
         described = {**_base(told, layout), **told}
         # The orders that count are those of the state.
@@ -119,7 +119,10 @@ def _base(told: Mapping[str, Any], layout: Any) -> dict[str, Any]:
     name = str(told.get("layout_name", ""))
     known = original_kitchens().get(name, {})
     if "grid" in told or "terrain" in told:
-        return dict(known) if known and read_rows(known) == read_rows(told) else {}
+        if not known:
+            return {}
+        own, recorded = (read_rows(OriginalRules.checked("layout", params)) for params in (known, told))
+        return dict(known) if own == recorded else {}
     if not known:
         raise UserError(
             f"The saved games tell no map and their `layout_name` is {name!r}, which is no kitchen of the original; "

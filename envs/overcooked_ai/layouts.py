@@ -13,7 +13,7 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.envs.overcooked_ai.original import (
     PREFIX,
-    check_keys,
+    OriginalRules,
     original_kitchens,
     read_layout_file,
     read_recipes,
@@ -164,7 +164,7 @@ def get_layout(layout: str | Sequence[str] | Mapping[str, Any] | Layout) -> Layo
     Args:
         layout: A name of `LAYOUT_NAMES` or `ORIGINAL_NAMES` (or an old name in `ALIASES`); the original's name of any
             of its kitchens, with "original:" before it where the name means another kitchen here; the path of one of
-            its `.layout` files; a dictionary as in such a file (`original.read_recipes`); or rows as in `Layout`,
+            its `.layout` files; a dictionary as in such a file (`original.OriginalRules`); or rows as in `Layout`,
             with `1` and `2` where the players begin, in which only three onions bring points. A `Layout` is given back.
 
     Raises:
@@ -219,19 +219,18 @@ def check_dynamics(layout: Layout, dynamics: str) -> None:
 
 def _described(params: Mapping[str, Any], name: str) -> Layout:
     """A kitchen of a dictionary of the original."""
-    check_keys(params)
-    rows, recipes = read_rows(params), read_recipes(params)
-    kitchen = _parse(name, rows, described=True)
-    start, dynamics = params.get("start_state"), params.get("old_dynamics")
+    rules = OriginalRules.checked("layout", {str(key): value for key, value in params.items()})
+    recipes = read_recipes(rules)
+    kitchen = _parse(name, read_rows(rules), described=True)
     opening, starts = "", kitchen.starts
-    if start:
+    if rules.start_state:
         try:
-            snapshot = read_state(start, recipes)
+            snapshot = read_state(rules.start_state, recipes)
             first, second = (tuple(player[:2]) for player in snapshot["players"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"`layout` {name!r} has a 'start_state' that cannot be read ({error}).") from error
         opening, starts = json.dumps(snapshot), (first, second)
-    said = "" if dynamics is None else "old" if dynamics else "new"
+    said = {None: "", True: "old", False: "new"}[rules.old_dynamics]
     return Layout(kitchen.name, kitchen.rows, starts, recipes, said, opening)
 
 
@@ -262,7 +261,7 @@ def _unknown(name: str) -> UserError:
 def _refuse_other_rules(rows: tuple[str, ...]) -> None:
     """Refuses rows alone that the original plays with other times or points: scores could not be compared."""
     for name, params in original_kitchens().items():
-        if tuple(params["grid"]) == rows and read_recipes(params) != CLASSIC:
+        if tuple(params["grid"]) == rows and read_recipes(OriginalRules.from_mapping(params)) != CLASSIC:
             raise UserError(
                 f"`layout` has the rows of {name!r} of the original package, which plays with other orders, points or "
                 f"cook times; rows alone mean that only three onions bring points. Set `layout={name!r}` for the "

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
     DISHES,
-    DYNAMICS,
     FLOOR,
     ONIONS,
     POT,
@@ -37,7 +35,6 @@ def task(layout: Layout, wanted: bool = False) -> str:
 
 def brief(layout: Layout, dynamics: str = "old") -> str:
     """The game in a few sentences, for a reader that does not know it; `dynamics` as of `rules.SoupKitchen`."""
-    require_choice("dynamics", dynamics, DYNAMICS)
     start = "starts by itself" if dynamics == "old" else "starts when a cook with empty hands uses it"
     if not layout.classic:
         count = "three" if dynamics == "old" else "one to three"
@@ -56,7 +53,6 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
 
 def manual(layout: Layout, dynamics: str = "old") -> list[str]:
     """The facts of the game and of the map, one sentence each; `dynamics` as of `rules.SoupKitchen`."""
-    require_choice("dynamics", dynamics, DYNAMICS)
     if layout.classic:
         what, soups, none, takes = "onions", "onion soups", "neither", f", which takes {COOK_TIME} steps"
         worth = [f"A delivered soup of three onions brings {SOUP_REWARD} points."]

@@ -15,14 +15,13 @@ from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURE
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, entity_manual, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
-PARTS = ("vector", "text", "planes", "state", "entities")
 DEFAULT_PARTS = ("vector", "text")
 VECTORS = ("features", "planes")
 _LARGEST = 64
 
 
 def observation_space(kitchen: SoupKitchen, parts: tuple[str, ...], vector: str, num_actions: int) -> spaces.Dict:
-    """The space of an agent's observations: some of `PARTS`, with `vector` one of `VECTORS`."""
+    """The space of an agent's observations: those of the settings `observe` and `vector`."""
 
     layout = kitchen.layout
     size = (layout.width, layout.height, NUM_CHANNELS)

@@ -8,10 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from pydantic import ConfigDict, Field
+
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.files import read_text
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.overcooked_ai.recipes import (
     CONTENTS,
     COOK_TIME,
@@ -36,30 +39,95 @@ def original_kitchens() -> dict[str, dict[str, Any]]:
     return found
 
 
-KEYS = (
-    "grid",
-    "terrain",
-    "start_player_positions",
-    "layout_name",
-    "start_all_orders",
-    "start_bonus_orders",
-    "start_state",
-    "order_bonus",
-    "rew_shaping_params",
-    "delivery_reward",
-    "recipe_values",
-    "onion_value",
-    "tomato_value",
-    "cook_time",
-    "recipe_times",
-    "onion_time",
-    "tomato_time",
-    "num_items_for_soup",
-    "max_num_ingredients",
-    "old_dynamics",
-)
-_SHAPED_KEYS = ("PLACEMENT_IN_POT_REW", "DISH_PICKUP_REWARD", "SOUP_PICKUP_REWARD")
-_UNUSED_SHAPED_KEYS = ("DISH_DISP_DISTANCE_REW", "POT_DISTANCE_REW", "SOUP_DISTANCE_REW")
+_Number = Annotated[float, Field(allow_inf_nan=True)]
+_Rows = Several[str | Several[str]]
+
+
+class Order(Settings):
+    """A soup that is ordered."""
+
+    model_config = ConfigDict(extra="ignore")
+    ingredients: Several[Literal["onion", "tomato"]] = Field(min_length=1, max_length=FULL)
+    """One to three ingredients."""
+
+    @property
+    def contents(self) -> int:
+        """Its contents as a number."""
+        return contents(self.ingredients.count("onion"), self.ingredients.count("tomato"))
+
+
+class OrdersOfState(Settings):
+    """What a state tells of orders; its cooks and things are read by `read_state`."""
+
+    model_config = ConfigDict(extra="ignore")
+    all_orders: Several[Order] | None = None
+    """The soups that are ordered; none at all means every soup."""
+    bonus_orders: Several[Order] | None = None
+    """Those of them that bring more."""
+
+
+class ShapedRewards(Settings):
+    """The shaped rewards that the original gives; those for distances are read there but never paid."""
+
+    PLACEMENT_IN_POT_REW: float
+    """For an ingredient into a pot."""
+    DISH_PICKUP_REWARD: float
+    """For a useful dish."""
+    SOUP_PICKUP_REWARD: float
+    """For a soup out of a pot."""
+    DISH_DISP_DISTANCE_REW: float = 0.0
+    """Never paid."""
+    POT_DISTANCE_REW: float = 0.0
+    """Never paid."""
+    SOUP_DISTANCE_REW: float = 0.0
+    """Never paid."""
+
+
+class OriginalRules(Settings):
+    """A kitchen as the original's files describe it."""
+
+    grid: str | _Rows | None = None
+    """The map: its rows as one text, or as a list."""
+    terrain: _Rows | None = None
+    """The map without cooks, in place of `grid`."""
+    start_player_positions: Several[Several[int]] | None = None
+    """With `terrain`: column and row of each cook at the start."""
+    layout_name: str | None = None
+    """The kitchen's name."""
+    start_all_orders: Several[Order] | None = None
+    """The soups that are ordered; none at all means every soup."""
+    start_bonus_orders: Several[Order] | None = None
+    """Those of them whose points are multiplied."""
+    start_state: dict[str, Any] | None = None
+    """A state to begin with; its orders are those that count."""
+    order_bonus: _Number | None = None
+    """What the points of bonus orders are multiplied with; 2 by default."""
+    rew_shaping_params: ShapedRewards | None = None
+    """Shaped rewards other than the usual ones."""
+    delivery_reward: _Number | None = None
+    """Points of any soup that is ordered."""
+    recipe_values: Several[_Number] | None = None
+    """Points of each soup of `start_all_orders`."""
+    onion_value: _Number | None = None
+    """Points for each onion in a soup."""
+    tomato_value: _Number | None = None
+    """Points for each tomato in a soup."""
+    cook_time: _Number | None = None
+    """Steps that any soup cooks."""
+    recipe_times: Several[_Number] | None = None
+    """Steps that each soup of `start_all_orders` cooks."""
+    onion_time: _Number | None = None
+    """Steps for each onion in a soup."""
+    tomato_time: _Number | None = None
+    """Steps for each tomato in a soup."""
+    num_items_for_soup: int | None = None
+    """Read by the original's first version only."""
+    max_num_ingredients: Literal[3] = 3
+    """Ingredients that a pot takes."""
+    old_dynamics: bool | None = None
+    """Whether a pot with three ingredients starts to cook by itself."""
+
+
 # Of what a soup's points and its cook time are made: for all soups, for each recipe, for each ingredient.
 _POINTS = ("delivery_reward", "recipe_values", "onion_value", "tomato_value")
 _TIMES = ("cook_time", "recipe_times", "onion_time", "tomato_time")
@@ -99,51 +167,30 @@ class _Infinities(ast.NodeTransformer):
         return node
 
 
-def check_keys(params: Mapping[str, Any]) -> None:
-    """Refuses a dictionary with a key that a kitchen does not have, or without a map.
-
-    Raises:
-        UserError: For the first such key, or if there is no map.
-    """
-    for key in params:
-        if key not in KEYS:
-            raise UserError(
-                f"`layout` has the key {key!r} but a kitchen has {', '.join(KEYS)}.{did_you_mean(str(key), KEYS)}"
-            )
-    if "grid" not in params and not {"terrain", "start_player_positions"} <= params.keys():
-        raise UserError("`layout` has no 'grid' (nor 'terrain' and 'start_player_positions'); give the map's rows.")
-    if params.get("max_num_ingredients", FULL) != FULL:
-        raise UserError(
-            f"`layout` has 'max_num_ingredients' {params['max_num_ingredients']!r} but pots take {FULL} here; leave "
-            "it away."
-        )
-
-
-def read_rows(params: Mapping[str, Any]) -> tuple[str, ...]:
+def read_rows(rules: OriginalRules) -> tuple[str, ...]:
     """The rows of the map with 1 and 2 where the players begin.
 
-    Args:
-        params: The dictionary: `grid` (a text or rows), or `terrain` (rows of signs) and `start_player_positions`.
-
     Raises:
-        UserError: If they are no rows.
+        UserError: If there are none.
     """
+    if rules.grid is not None:
+        rows = rules.grid.split("\n") if isinstance(rules.grid, str) else map("".join, rules.grid)
+        return tuple(row.strip() for row in rows)
+    if rules.terrain is None or rules.start_player_positions is None:
+        raise UserError("`layout` has no 'grid' (nor 'terrain' and 'start_player_positions'); give the map's rows.")
+    cells = [list("".join(row)) for row in rules.terrain]
     try:
-        if "grid" in params:
-            grid = params["grid"]
-            rows = grid.split("\n") if isinstance(grid, str) else ["".join(row) for row in grid]
-            return tuple(row.strip() for row in rows)
-        cells = [list("".join(row)) for row in params["terrain"]]
-        for number, (x, y) in enumerate(params["start_player_positions"], 1):
+        for number, (x, y) in enumerate(rules.start_player_positions, 1):
             cells[y][x] = str(number)
-        return tuple("".join(row) for row in cells)
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
+    except (ValueError, IndexError) as error:
         raise UserError(
-            f"`layout` has no map that can be read ({error}); give 'grid', the rows as one text."
+            f"`layout.start_player_positions` is {shown(rules.start_player_positions)}, which are no places of the map "
+            f"({error}); give column and row of each cook."
         ) from error
+    return tuple("".join(row) for row in cells)
 
 
-def read_recipes(params: Mapping[str, Any]) -> Recipes:
+def read_recipes(rules: OriginalRules) -> Recipes:
     """The recipes of a kitchen.
 
     The orders are those of `start_state` if there is one, else `start_all_orders`; none at all means every soup. A soup
@@ -155,68 +202,53 @@ def read_recipes(params: Mapping[str, Any]) -> Recipes:
     Raises:
         UserError: For a value that the original refuses, too, or that cannot be played.
     """
-    start = params.get("start_state") or params
-    prefix = "" if params.get("start_state") else "start_"
-    listed = _orders(params, "start_all_orders")
-    orders = _orders(start, f"{prefix}all_orders") or list(SOUPS)
-    bonus = _orders(start, f"{prefix}bonus_orders")
+    listed = [order.contents for order in rules.start_all_orders or ()]
+    told, bonus_told = rules.start_all_orders, rules.start_bonus_orders
+    if rules.start_state:
+        state = OrdersOfState.checked("layout.start_state", rules.start_state)
+        told, bonus_told = state.all_orders, state.bonus_orders
+    orders = [order.contents for order in told or ()] or list(SOUPS)
+    bonus = [order.contents for order in bonus_told or ()]
     for name, those in (("orders", orders), ("bonus orders", bonus)):
         if len(set(those)) != len(those):
             raise UserError(f"`layout` has the same soup twice among its {name}; name each once.")
     if not set(bonus) <= set(orders):
         raise UserError("`layout` has bonus orders that are not among 'start_all_orders'; add them there.")
-    values = _by_soup(params, _POINTS, listed, float(SOUP_REWARD))
-    times = _by_soup(params, _TIMES, listed, float(COOK_TIME))
+    values = _by_soup(rules, _POINTS, listed, float(SOUP_REWARD))
+    times = _by_soup(rules, _TIMES, listed, float(COOK_TIME))
     for soup in SOUPS:
         if not (times[soup].is_integer() and 0 <= times[soup] <= _LONGEST):
             raise UserError(
                 f"`layout` has a soup that cooks for {times[soup]:g} steps but it must be a whole number from 0 to "
                 f"{_LONGEST}."
             )
-    factor = _number(params, "order_bonus", 2.0)
+    factor = 2.0 if rules.order_bonus is None else rules.order_bonus
     points = [0.0] * CONTENTS
     for soup in orders:
         points[soup] = values[soup] * (factor if soup in bonus else 1.0)
         if math.isnan(points[soup]) or points[soup] < 0:
             raise UserError(f"`layout` has a soup that brings {points[soup]:g} points but it must be 0 or more.")
+    shaped = SHAPED
+    if (paid := rules.rew_shaping_params) is not None:
+        shaped = (paid.PLACEMENT_IN_POT_REW, paid.DISH_PICKUP_REWARD, paid.SOUP_PICKUP_REWARD)
     return Recipes(
-        tuple(sorted(orders)), tuple(sorted(bonus)), tuple(int(time) for time in times), tuple(points), _shaped(params)
+        tuple(sorted(orders)), tuple(sorted(bonus)), tuple(int(time) for time in times), tuple(points), shaped
     )
 
 
-def _orders(params: Mapping[str, Any], key: str) -> list[int]:
-    """The contents of the soups of a list of orders."""
-    found = []
-    try:
-        for order in params.get(key) or ():
-            names = list(order["ingredients"])
-            onions, tomatoes = names.count("onion"), names.count("tomato")
-            if onions + tomatoes != len(names) or not 1 <= len(names) <= FULL:
-                raise ValueError(f"{names} are no ingredients of a soup")
-            found.append(contents(onions, tomatoes))
-    except (TypeError, KeyError, ValueError) as error:
-        raise UserError(
-            f"`layout` has {key!r} that cannot be read ({error}); give a list such as "
-            "[{'ingredients': ['onion', 'tomato']}], one to three of each order."
-        ) from error
-    return found
-
-
-def _by_soup(params: Mapping[str, Any], keys: Sequence[str], listed: Sequence[int], usual: float) -> list[float]:
+def _by_soup(rules: OriginalRules, keys: Sequence[str], listed: Sequence[int], usual: float) -> list[float]:
     """A number for each soup by its contents: from one for all, one per recipe, one per ingredient, or the usual."""
     for_all, per_recipe, onion, tomato = keys
-    if (onion in params) != (tomato in params):
+    there = rules.model_fields_set
+    if (onion in there) != (tomato in there):
         raise UserError(f"`layout` has only one of {onion!r} and {tomato!r}; give both or none.")
-    given = [key for key in (for_all, per_recipe, onion) if key in params]
+    given = [key for key in (for_all, per_recipe, onion) if key in there]
     if len(given) > 1:
         raise UserError(f"`layout` has {given[0]!r} and {given[1]!r}, which exclude each other; omit one.")
-    table: dict[int, float] = {}
-    if per_recipe in params:
-        numbers = params[per_recipe]
-        if not listed or not isinstance(numbers, list | tuple) or len(numbers) != len(listed):
-            raise UserError(f"`layout` has {per_recipe!r} {numbers!r} but needs one number per 'start_all_orders'.")
-        table = {soup: _checked(per_recipe, number) for soup, number in zip(listed, numbers, strict=True)}
-    everything, onions, tomatoes = (_number(params, key, 0.0) for key in (for_all, onion, tomato))
+    everything, numbers, onions, tomatoes = (getattr(rules, key) for key in keys)
+    if per_recipe in there and (not listed or numbers is None or len(numbers) != len(listed)):
+        raise UserError(f"`layout` has {per_recipe!r} {numbers!r} but needs one number per 'start_all_orders'.")
+    table = dict(zip(listed, numbers or (), strict=False))
     result = [usual] * CONTENTS
     for soup in SOUPS:
         own = ingredients(soup)
@@ -227,32 +259,6 @@ def _by_soup(params: Mapping[str, Any], keys: Sequence[str], listed: Sequence[in
         elif onions and tomatoes:
             result[soup] = own[0] * onions + own[1] * tomatoes
     return result
-
-
-def _shaped(params: Mapping[str, Any]) -> tuple[float, float, float]:
-    """The three shaped rewards that the original gives; those for distances are read there but never paid."""
-    shaping = params.get("rew_shaping_params")
-    if shaping is None:
-        return SHAPED
-    known = (*_SHAPED_KEYS, *_UNUSED_SHAPED_KEYS)
-    if not isinstance(shaping, Mapping) or not set(_SHAPED_KEYS) <= shaping.keys() <= set(known):
-        raise UserError(
-            f"`layout` has 'rew_shaping_params' {shaping!r} but it must have {', '.join(_SHAPED_KEYS)} and may have "
-            f"{', '.join(_UNUSED_SHAPED_KEYS)}."
-        )
-    first, second, third = (_number(shaping, key, 0.0) for key in _SHAPED_KEYS)
-    return first, second, third
-
-
-def _number(params: Mapping[str, Any], key: str, usual: float) -> float:
-    value = params.get(key)
-    return usual if value is None else _checked(key, value)
-
-
-def _checked(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UserError(f"`layout` has {key!r} {value!r} but it must be a number.")
-    return float(value)
 
 
 _WAYS = ((0, -1), (0, 1), (1, 0), (-1, 0))

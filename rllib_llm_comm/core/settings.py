@@ -269,6 +269,8 @@ def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
             else f" {bound}"
         )
     for one in metadata:
+        if isinstance(one, annotated_types.MultipleOf):
+            yield f", a multiple of {one.multiple_of}"
         if isinstance(one, annotated_types.MinLen | annotated_types.Len) and one.min_length:
             yield " that is not empty" if one.min_length == 1 else f" with at least {one.min_length} entries"
         if isinstance(one, annotated_types.MaxLen | annotated_types.Len) and one.max_length is not None:

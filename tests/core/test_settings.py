@@ -39,6 +39,8 @@ class Rank(Settings):
     """Examples."""
     kept: Literal[False] | str | None = None
     """Where."""
+    chunk: int = Field(8, ge=4, le=64, multiple_of=4)
+    """Chunk."""
 
     @model_validator(mode="after")
     def _fit(self) -> Rank:
@@ -58,6 +60,7 @@ class Rank(Settings):
         ({"rate": 0}, "rate", "larger than 0"),
         ({"rate": "2e-3"}, "rate", "in YAML write 2.0e-3"),
         ({"rate": float("nan")}, "rate", "a finite number"),
+        ({"chunk": 6}, "chunk", "a whole number from 4 to 64, a multiple of 4"),
         ({"mode": "mox"}, "mode", "Did you mean 'max'?"),
         ({"widths": 5}, "widths", "a list of whole numbers"),
         ({"widths": [1, 2, 3, 4]}, "widths", "at most 3"),

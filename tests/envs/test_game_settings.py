@@ -86,6 +86,7 @@ SECRET = {"layout": "forced_coordination", "wanted": "pot"}
         ("frozen_lake", "holes", {"holes": 0.5}),
         ("minirts", "observe", {"action_level": "red", "observe": ["text"]}),
         ("minirts", "decision_ticks", {"action_level": "red", "decision_ticks": 100}),
+        ("minirts", "decision_ticks", {"decision_ticks": 70}),
         ("minirts", "producers", {"action_level": "red", "producers": "bob"}),
         ("minirts", "executor", {"action_level": "red", "executor": "trained:x"}),
         ("minirts", "told_to", {"told_to": "all", "opponent": "strong"}),

@@ -110,7 +110,7 @@ def test_a_layout_file_is_read_as_data(tmp_path):
     ("change", "why"),
     [
         ({"grids": 1}, "'grid'"),
-        ({"onion_value": None, "tomato_value": "x"}, "'tomato_value'"),
+        ({"onion_value": None, "tomato_value": "x"}, "`layout.tomato_value` is 'x' but must be a number"),
         ({"start_all_orders": [{"ingredients": ["leek"]}]}, "'leek'"),
         ({"start_bonus_orders": [{"ingredients": ["onion"]}]}, "'start_all_orders'"),
         ({"start_all_orders": [{"ingredients": ["onion"]}] * 2, "start_bonus_orders": []}, "twice"),
@@ -118,10 +118,11 @@ def test_a_layout_file_is_read_as_data(tmp_path):
         ({"delivery_reward": 5}, "exclude"),
         ({"onion_time": 2.5}, "whole number"),
         ({"onion_time": 100}, "127"),
-        ({"max_num_ingredients": 4}, "pots"),
+        ({"max_num_ingredients": 4}, "`layout.max_num_ingredients` is 4 but must be 3"),
         ({"rew_shaping_params": {"SOUP_PICKUP_REWARD": 5}}, "PLACEMENT_IN_POT_REW"),
         ({"grid": "XXPXX\nO1  T\nX   X\nXDXSX"}, "exactly once"),
-        ({"grid": 3}, "map"),
+        ({"grid": 3}, "`layout.grid` is 3 but must be a text or a list"),
+        ({"terrain": ["XX"], "start_player_positions": [[0, 5], [0, 0]], "grid": None}, "no places of the map"),
         ({"start_state": {"players": []}}, "'start_state'"),
     ],
 )

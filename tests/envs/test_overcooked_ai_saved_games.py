@@ -13,7 +13,7 @@ from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
 from rllib_llm_comm.envs.overcooked_ai.golden import read_games
-from rllib_llm_comm.envs.overcooked_ai.original import read_action, read_recipes, read_state
+from rllib_llm_comm.envs.overcooked_ai.original import OriginalRules, read_action, read_recipes, read_state
 
 SAVED = Path(__file__).parents[1] / "data" / "overcooked_ai_saved.json.gz"
 
@@ -78,7 +78,7 @@ def test_damaged_games_get_one_sentence(saved, tmp_path, change):
 def test_soups_of_the_first_version_are_read():
     soup = {"name": "soup", "position": [2, 0], "state": ["tomato", 3, 20]}
     cook = {"position": [1, 1], "orientation": [0, 1], "held_object": {**soup, "state": ["onion", 2, 0]}}
-    recipes = read_recipes({"onion_time": 4, "tomato_time": 2})
+    recipes = read_recipes(OriginalRules(onion_time=4, tomato_time=2))
     state = read_state({"players": [cook], "objects": [soup]}, recipes)
     assert state["players"] == [[1, 1, 1, ["soup", 2, 0, -1]]] and state["objects"] == [[2, 0, "soup", 0, 3, 6]]
 

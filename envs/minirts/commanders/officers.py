@@ -52,12 +52,11 @@ def check_executor(name: Any) -> None:
 
 
 def make_executor(name: str, side: Side, max_buildings: int) -> Executor:
-    """The officers of a side by the setting `executor`.
+    """The officers of a side by the setting `executor`, which `check_executor` has passed.
 
     Raises:
         UserError: If there is no such checkpoint, or it is not one of an officer.
     """
-    check_executor(name)
     if name == SCRIPTED:
         scripted: Callable[[Side, int], Executor] = load(_SCRIPTED_EXECUTOR)
         return scripted(side, max_buildings)

@@ -38,8 +38,8 @@ class Opponent:
 
     @property
     def num_types(self) -> int:
-        """Number of army types that it makes."""
-        return {"medium2": 2, "medium3": 3}.get(self.level, 1)
+        """Number of army types that it keeps to; "strong" keeps to none."""
+        return {"medium2": 2, "medium3": 3, "strong": 0}.get(self.level, 1)
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ def parse(name: str) -> Opponent:
     for kind in kinds:
         require_choice(f"opponent {name}", kind, [NAMES[army] for army in ARMY])
     opponent = Opponent(level, towers, tuple(TYPE_OF[kind] for kind in kinds))
-    if len(kinds) > (0 if level == "strong" else opponent.num_types):
+    if len(kinds) > opponent.num_types:
         raise UserError(
-            f"`opponent` is {name!r} with {len(kinds)} army types, but {level!r} takes at most "
-            f"{0 if level == 'strong' else opponent.num_types}; leave some out, or take medium2 or medium3."
+            f"`opponent` is {name!r} with {len(kinds)} army types, but {level!r} takes at most {opponent.num_types}; "
+            "leave some out, or take medium2 or medium3."
         )
     return opponent
 
@@ -99,13 +99,16 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
     g["ai_every"][player], g["ai_towers"][player] = every, opponent.towers
     g["ai_queued"][player] = g["ai_last_army"][player] = NO_ONE
     g["ai_found_base"][player] = 0
-    types = [] if opponent.level == "strong" else _types(record, player, opponent)
+    types = list(opponent.types)
+    while len(types) < opponent.num_types:
+        left = [kind for kind in DRAWN_TYPES if kind not in types]
+        types.append(left[draw(g, player, 0, len(left) - 1)])
     if opponent.level == "simple":
         least = most = _SIMPLE_ARMY
     elif opponent.level == "strong":
-        least, most = draw(record[0], player, 3, 5), draw(record[0], player, 5, 7)
+        least, most = draw(g, player, 3, 5), draw(g, player, 5, 7)
     else:
-        most, least = draw(record[0], player, 5, 7), draw(record[0], player, 3, 5)
+        most, least = draw(g, player, 5, 7), draw(g, player, 3, 5)
     count = max(1, len(types))
     g["ai_num_types"][player], g["ai_max"][player] = count, most
     g["ai_types"][player, : len(types)] = types
@@ -119,11 +122,3 @@ def drawn(record: np.ndarray, player: int) -> Drawn:
     count = int(g["ai_num_types"][player])
     types = () if g["ai_kind"][player] == STRONG else tuple(g["ai_types"][player, :count].tolist())
     return Drawn(types, int(g["ai_mins"][player, :count].sum()), int(g["ai_max"][player]))
-
-
-def _types(record: np.ndarray, player: int, opponent: Opponent) -> list[int]:
-    types = list(opponent.types)
-    while len(types) < opponent.num_types:
-        left = [kind for kind in DRAWN_TYPES if kind not in types]
-        types.append(left[draw(record[0], player, 0, len(left) - 1)])
-    return types

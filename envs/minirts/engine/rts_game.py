@@ -202,16 +202,9 @@ class RTSGame:
         Raises:
             UserError: If an order is for another player's unit, or for one that cannot carry it out.
         """
-        return self._run(orders, self.settings.frame_skip if ticks is None else ticks, True)
-
-    def run(self, count: int, to_the_end: bool = True) -> None:
-        """Lets ticks pass, beyond the end of the game unless `to_the_end`."""
-        self._run((), count, to_the_end)
-
-    def _run(self, orders: Sequence[Order], count: int, to_the_end: bool) -> list[str]:
-        given = pack(orders)
-        codes = np.zeros(len(orders), np.int32)
-        tick_rules.run(self.record[0], self.memory[0], given, codes, True, count, to_the_end)
+        given, codes = pack(orders), np.zeros(len(orders), np.int32)
+        count = self.settings.frame_skip if ticks is None else ticks
+        tick_rules.run(self.record[0], self.memory[0], given, codes, True, count, True)
         outcomes = [OUTCOMES[code] for code in codes.tolist()]
         if "not allowed" in outcomes:
             wrong = orders[outcomes.index("not allowed")]
@@ -220,6 +213,10 @@ class RTSGame:
                 "give orders to own finished units, by their types."
             )
         return outcomes
+
+    def run(self, count: int) -> None:
+        """Lets ticks pass, until the game is over."""
+        self.step((), count)
 
     def units(self, player: int | None = None, kind: int | None = None) -> list[Unit]:
         """Units as they are, without fog, in the order of creation, resources included; of a player, or of a type."""

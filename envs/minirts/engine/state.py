@@ -93,122 +93,59 @@ NUM_LISTS = 5
 RUNNING, WON, DRAWN, BROKEN = range(4)
 """State of play; a broken game had so many failed moves that the original gives up."""
 
-_ORDER: list[Any] = [
-    ("player", np.int32),
-    ("unit", np.int32),
-    ("kind", np.int32),
-    ("target", np.int32),
-    ("hall", np.int32),
-    ("what", np.int32),
-    ("x", np.float32),
-    ("y", np.float32),
-]
-ORDER = np.dtype(_ORDER, align=True)
+
+def _fields(dtype: type, names: str, *shape: int) -> list[Any]:
+    """Fields of a record that have one type and shape, by their names."""
+    return [(name, dtype, shape) for name in names.split()]
+
+
+ORDER = np.dtype(
+    _fields(np.int32, "player unit kind target hall what") + _fields(np.float32, "x y"),
+    align=True,
+)
 """An order to a unit: references `unit`, `target` (ATTACK, GATHER) and `hall` (GATHER), type `what` (BUILD, TRAIN),
 place (MOVE, BUILD)."""
 
-_UNITS = [
-    ("serial", np.int32),
-    ("owner", np.int32),
-    ("type", np.int32),
-    ("hp", np.int32),
-    ("stage", np.int32),
-    ("created", np.int32),
-    ("x", np.float32),
-    ("y", np.float32),
-    ("last_attack", np.int32),
-    ("last_gather", np.int32),
-    ("last_build", np.int32),
-    ("sight_cell", np.int32),
-    # The running order.
-    ("order", np.int32),
-    ("started", np.int32),
-    ("stamp", np.int32),
-    ("number", np.int32),
-    ("step", np.int32),
-    ("target", np.int32),
-    ("hall", np.int32),
-    ("what", np.int32),
-    ("site", np.int32),
-    ("to_x", np.float32),
-    ("to_y", np.float32),
-    ("listed", np.int32),
-]
-_QUEUED = [
-    ("q_kind", np.int32),
-    ("q_unit", np.int32),
-    ("q_other", np.int32),
-    ("q_value", np.int32),
-    ("q_extra", np.int32),
-    ("q_cost", np.int32),
-    ("q_x", np.float32),
-    ("q_y", np.float32),
-]
-_PENDING = [
-    ("p_unit", np.int32),
-    ("p_stamp", np.int32),
-    ("p_kind", np.int32),
-    ("p_target", np.int32),
-    ("p_hall", np.int32),
-    ("p_what", np.int32),
-    ("p_x", np.float32),
-    ("p_y", np.float32),
-]
-_BULLETS = [
-    ("b_shooter", np.int32),
-    ("b_target", np.int32),
-    ("b_type", np.int32),
-    ("b_x", np.float32),
-    ("b_y", np.float32),
-    ("b_gone_at", np.int32),
-]
-_OPPONENTS = [
-    # Scripted opponents, one per player.
-    ("ai_kind", np.int32, (2,)),
-    ("ai_every", np.int32, (2,)),
-    ("ai_types", np.int32, (2, 3)),
-    ("ai_mins", np.int32, (2, 3)),
-    ("ai_num_types", np.int32, (2,)),
-    ("ai_max", np.int32, (2,)),
-    ("ai_towers", np.int32, (2,)),
-    ("ai_queued", np.int32, (2,)),
-    ("ai_last_army", np.int32, (2,)),
-    ("ai_found_base", np.int32, (2,)),
-    ("rng", np.uint32, (2, 624)),
-    ("rng_at", np.int32, (2,)),
-]
-
-_GAME: list[Any] = [
-    ("tick", np.int32),
-    ("status", np.int32),
-    ("winner", np.int32),
-    ("max_tick", np.int32),
-    ("unit_cap", np.int32),
-    ("next_serial", np.int32),
-    ("next_number", np.int32),
-    ("money", np.int32, (2,)),
-    ("failed", np.int32, (FAILURE_TICKS,)),
-    ("count", np.int32, (2,)),
-    ("roster", np.int32, (2, SLOTS)),
-    ("agenda_size", np.int32),
-    ("agenda", np.int32, (SLOTS,)),
-    *((name, dtype, (SLOTS,)) for name, dtype in _UNITS),
-    ("known", np.int32, (2, SLOTS)),
-    ("terrain", np.int32, (CELLS,)),
-    ("sight", np.int32, (2, CELLS)),
-    ("seen", np.int32, (2, CELLS)),
-    ("num_closed", np.int32),
-    ("closed_player", np.int32, (2 * SLOTS,)),
-    ("closed_cell", np.int32, (2 * SLOTS,)),
-    ("num_pending", np.int32),
-    *((name, dtype, (PENDING,)) for name, dtype in _PENDING),
-    ("num_bullets", np.int32),
-    *((name, dtype, (BULLETS,)) for name, dtype in _BULLETS),
-    ("queue_end", np.int32),
-    *((name, dtype, (QUEUE,)) for name, dtype in _QUEUED),
-    *_OPPONENTS,
-]
-GAME = np.dtype(_GAME, align=True)
+GAME = np.dtype(
+    [
+        *_fields(np.int32, "tick status winner max_tick unit_cap next_serial next_number"),
+        *_fields(np.int32, "money", 2),
+        *_fields(np.int32, "failed", FAILURE_TICKS),
+        *_fields(np.int32, "count", 2),
+        *_fields(np.int32, "roster", 2, SLOTS),
+        *_fields(np.int32, "agenda_size"),
+        *_fields(np.int32, "agenda", SLOTS),
+        # Units, and below them the running orders.
+        *_fields(np.int32, "serial owner type hp stage created", SLOTS),
+        *_fields(np.float32, "x y", SLOTS),
+        *_fields(np.int32, "last_attack last_gather last_build sight_cell", SLOTS),
+        *_fields(np.int32, "order started stamp number step target hall what site", SLOTS),
+        *_fields(np.float32, "to_x to_y", SLOTS),
+        *_fields(np.int32, "listed", SLOTS),
+        *_fields(np.int32, "known", 2, SLOTS),
+        *_fields(np.int32, "terrain", CELLS),
+        *_fields(np.int32, "sight seen", 2, CELLS),
+        *_fields(np.int32, "num_closed"),
+        *_fields(np.int32, "closed_player closed_cell", 2 * SLOTS),
+        *_fields(np.int32, "num_pending"),
+        *_fields(np.int32, "p_unit p_stamp p_kind p_target p_hall p_what", PENDING),
+        *_fields(np.float32, "p_x p_y", PENDING),
+        *_fields(np.int32, "num_bullets"),
+        *_fields(np.int32, "b_shooter b_target b_type", BULLETS),
+        *_fields(np.float32, "b_x b_y", BULLETS),
+        *_fields(np.int32, "b_gone_at", BULLETS),
+        *_fields(np.int32, "queue_end"),
+        *_fields(np.int32, "q_kind q_unit q_other q_value q_extra q_cost", QUEUE),
+        *_fields(np.float32, "q_x q_y", QUEUE),
+        # Scripted opponents, one per player.
+        *_fields(np.int32, "ai_kind ai_every", 2),
+        *_fields(np.int32, "ai_types ai_mins", 2, 3),
+        *_fields(np.int32, "ai_num_types ai_max ai_towers ai_queued ai_last_army ai_found_base", 2),
+        *_fields(np.uint32, "rng", 2, _LENGTH),
+        *_fields(np.int32, "rng_at", 2),
+    ],
+    align=True,
+)
 """The state of a game.
 
 serial to listed: per slot, a unit (`serial` 0: free) and its running order; `stamp` is the tick an order believes it
@@ -223,38 +160,28 @@ q_*: commands of the running tick, empty between ticks.
 ai_*, rng: scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponents`.
 """
 
-_MEMORY: list[Any] = [
-    ("learned", np.float32, (2, CELLS, CELLS)),
-    ("route", np.int32, (2, CELLS, CELLS)),
-    ("touched", np.int32, (2, CELLS)),
-    ("search", np.int32),
-    ("mark", np.int32, (CELLS,)),
-    ("cost", np.float32, (CELLS,)),
-    ("parent", np.int32, (CELLS,)),
-    ("popped", np.int32, (CELLS,)),
-    ("heap_size", np.int32),
-    ("heap_f", np.float32, (CELLS,)),
-    ("heap_g", np.float32, (CELLS,)),
-    ("heap_cell", np.int32, (CELLS,)),
-    # The thoughts of a scripted opponent while it acts.
-    ("lists", np.int32, (NUM_LISTS, SLOTS)),
-    ("list_size", np.int32, (NUM_LISTS,)),
-    ("own", np.int32, (NUM_TYPES,)),
-    ("coming", np.int32, (NUM_TYPES,)),
-    ("wanted", np.int32, (NUM_TYPES,)),
-    ("hall", np.int32),
-    ("budget", np.int32),
-    ("money_left", np.int32),
-    ("scout", np.int32),
-    ("assault", np.int32),
-    ("wish", np.int32, (SLOTS,)),
-    ("wish_target", np.int32, (SLOTS,)),
-    ("wish_hall", np.int32, (SLOTS,)),
-    ("wish_what", np.int32, (SLOTS,)),
-    ("wish_x", np.float32, (SLOTS,)),
-    ("wish_y", np.float32, (SLOTS,)),
-]
-MEMORY = np.dtype(_MEMORY, align=True)
+MEMORY = np.dtype(
+    [
+        *_fields(np.float32, "learned", 2, CELLS, CELLS),
+        *_fields(np.int32, "route", 2, CELLS, CELLS),
+        *_fields(np.int32, "touched", 2, CELLS),
+        *_fields(np.int32, "search"),
+        *_fields(np.int32, "mark", CELLS),
+        *_fields(np.float32, "cost", CELLS),
+        *_fields(np.int32, "parent popped", CELLS),
+        *_fields(np.int32, "heap_size"),
+        *_fields(np.float32, "heap_f heap_g", CELLS),
+        *_fields(np.int32, "heap_cell", CELLS),
+        # The thoughts of a scripted opponent while it acts.
+        *_fields(np.int32, "lists", NUM_LISTS, SLOTS),
+        *_fields(np.int32, "list_size", NUM_LISTS),
+        *_fields(np.int32, "own coming wanted", NUM_TYPES),
+        *_fields(np.int32, "hall budget money_left scout assault"),
+        *_fields(np.int32, "wish wish_target wish_hall wish_what", SLOTS),
+        *_fields(np.float32, "wish_x wish_y", SLOTS),
+    ],
+    align=True,
+)
 """Memory of the path planners, and room for their searches.
 
 learned: per player, target cell and cell: the learned distance, 0 if there is none.

@@ -187,7 +187,7 @@ def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
 
     @njit(cache=True, nogil=True)
     def run(g, m, given, codes, filtered, ticks, to_the_end):  # type: ignore[no-untyped-def]
-        """As `run` below, which has its arguments."""
+        """Ticks until so many have passed or, with `to_the_end`, the game is over; `tick` tells the other arguments."""
         _ = sources
         none = given[:0]
         for i in range(ticks):
@@ -207,30 +207,20 @@ def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
 
     @njit(cache=True, nogil=True)
     def draw(g, player, low, high):  # type: ignore[no-untyped-def]
-        """As `draw` below."""
+        """A whole number from low to high, both included, of a scripted opponent's stream."""
         _ = sources
         return uniform(g, player, low, high)
 
     return run, begin, draw
 
 
-_run, _begin, _draw = _entrances(fingerprint())
-
-
-def run(g: Any, m: Any, given: np.ndarray, codes: np.ndarray, filtered: bool, ticks: int, to_the_end: bool) -> None:
-    """Ticks until so many have passed or, with `to_the_end`, the game is over; `tick` tells the other arguments."""
-    _run(g, m, given, codes, filtered, ticks, to_the_end)
+run, _begin, draw = _entrances(fingerprint())
 
 
 def begin(g: Any, units: Iterable[tuple[int, int, float, float]]) -> None:
     """Puts the first units, (player, type, x, y) in the order of creation, into a new game and looks around."""
     table = np.array(list(units), np.float32).reshape(-1, 4)
     _begin(g, table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), np.ascontiguousarray(table[:, 2:]))
-
-
-def draw(g: Any, player: int, low: int, high: int) -> int:
-    """A whole number from low to high, both included, of a scripted opponent's stream."""
-    return int(_draw(g, player, low, high))
 
 
 @cache

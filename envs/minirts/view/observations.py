@@ -21,12 +21,14 @@ from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
 from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.movement import resolve
 from rllib_llm_comm.envs.minirts.engine.state import (
     ATTACK,
     BUILD,
     CELLS,
     FINISHED,
     GATHER,
+    NO_ONE,
     ORDER_NAMES,
     SLOTS,
     TRAIN,
@@ -106,9 +108,6 @@ def whole(side: Side, max_tick: int) -> list[float]:
 
 
 _NUM_ORDERS = len(ORDER_NAMES)
-# Of a game: what is read of each slot, and what is read of the player's own row.
-OF_SLOTS = ("serial", "type", "hp", "stage", "x", "y", "order", "what", "target")
-OF_PLAYER = ("known", "sight", "seen")
 
 
 def planes(side: Side, commander: int) -> np.ndarray:
@@ -117,7 +116,7 @@ def planes(side: Side, commander: int) -> np.ndarray:
     of resources; and of the commander's own units. Nothing has happened since the latest `look` of the side.
     """
     out = np.zeros((NUM_PLANES, CELLS), np.float32)
-    _compiled()[0](*arguments_of(side), side.game.record["terrain"][0], commander, out)
+    _compiled()[0](side.game.record, side.player, side.owner_of_slot, commander, out)
     return out.reshape(NUM_PLANES, SIZE, SIZE)
 
 
@@ -129,38 +128,30 @@ def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
     units come first, in the order of its flags. enemies and resources: 1, type / 16, hp, x / 32, y / 32. Nothing has
     happened since the latest `look` of the side.
     """
-    own = np.zeros((MOST_UNITS, UNIT_COLUMNS), np.float32)
-    enemies, resources = (np.zeros((MOST_UNITS, OTHER_COLUMNS), np.float32) for _ in range(2))
-    _compiled()[1](*arguments_of(side), commander, own, enemies, resources)
+    own, enemies, resources = _empty()
+    _compiled()[1](side.game.record, side.player, side.owner_of_slot, commander, own, enemies, resources)
     return {"own": own, "enemies": enemies, "resources": resources}
 
 
-def arguments_of(side: Side) -> tuple[Any, ...]:
-    """Input of both functions: units by slot, rosters, whose units they are, and what the player knows and sees."""
-    g, player = side.game.record[0], side.player
-    of_player = (g[name][player] for name in OF_PLAYER)
-    return (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], player, side.owner_of_slot, *of_player)
+def _empty() -> tuple[np.ndarray, ...]:
+    return tuple(np.zeros((MOST_UNITS, n), np.float32) for n in (UNIT_COLUMNS, OTHER_COLUMNS, OTHER_COLUMNS))
 
 
 @cache
 def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
-    layout = zlib.crc32(Path(__file__).read_bytes())
-    fill_planes, fill_lists = _entrances(fingerprint(), layout)
-    g = state.new_game()[0]
-    nothing = (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
-    nothing += tuple(g[name][0] for name in OF_PLAYER)
-    rows = [np.zeros((MOST_UNITS, columns), np.float32) for columns in (UNIT_COLUMNS, OTHER_COLUMNS, OTHER_COLUMNS)]
+    fill_planes, fill_lists = _entrances(fingerprint(), zlib.crc32(Path(__file__).read_bytes()))
+    nothing = state.new_game(), 0, np.zeros(SLOTS, np.int32), 0
     with compiling("the views of MiniRTS", "some seconds"):
-        fill_planes(*nothing, g["terrain"], 0, np.zeros((NUM_PLANES, CELLS), np.float32))
-        fill_lists(*nothing, 0, *rows)
+        fill_planes(*nothing, np.zeros((NUM_PLANES, CELLS), np.float32))
+        fill_lists(*nothing, *_empty())
     return fill_planes, fill_lists
 
 
 @rule
-def _fill_map(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
+def _fill_map(g, player, out):  # type: ignore[no-untyped-def]
     """The planes of places, sight and terrain."""
     for cell in range(CELLS):
-        ever, now, water = seen[cell] > 0, sight[cell] > 0, terrain[cell] == WATER
+        ever, now, water = g.seen[player, cell] > 0, g.sight[player, cell] > 0, g.terrain[cell] == WATER
         out[0, cell], out[1, cell] = np.float32(cell // SIZE) / SIZE, np.float32(cell % SIZE) / SIZE
         out[2 if not ever else 4 if now else 3, cell] = 1.0
         if now and not ever:
@@ -169,36 +160,36 @@ def _fill_map(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
 
 
 @rule
-def cell_of(x, y):  # type: ignore[no-untyped-def]
-    """The cell of a place, as of `Unit.cell`: rounded in float64; a little outside of the map is possible."""
-    return int(np.float64(x) + 0.5), int(np.float64(y) + 0.5)
+def cell_of(g, slot):  # type: ignore[no-untyped-def]
+    """The cell of a unit, as of `Unit.cell`: rounded in float64; a little outside of the map is possible."""
+    return int(np.float64(g.x[slot]) + 0.5), int(np.float64(g.y[slot]) + 0.5)
 
 
 @rule
-def inside_map(x, y):  # type: ignore[no-untyped-def]
-    """The cell of a place, or the next one of the map."""
-    column, row = cell_of(x, y)
+def inside_map(g, slot):  # type: ignore[no-untyped-def]
+    """The cell of a unit, or the next one of the map."""
+    column, row = cell_of(g, slot)
     return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
 
 
 @rule
-def is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
+def is_known(g, player, slot):  # type: ignore[no-untyped-def]
     """True if a unit is finished and a player sees or remembers it, as of `Game.known_to`."""
-    column, row = cell_of(x[slot], y[slot])
+    column, row = cell_of(g, slot)
     cell = min(row * SIZE + column, CELLS - 1)
-    fixed = IS_BUILDING[kind[slot]] or kind[slot] == RESOURCE
-    return stage[slot] == FINISHED and (sight[cell] > 0 or (fixed and known[slot] != 0))
+    fixed = IS_BUILDING[g.type[slot]] or g.type[slot] == RESOURCE
+    return g.stage[slot] == FINISHED and (g.sight[player, cell] > 0 or (fixed and g.known[player, slot] != 0))
 
 
 @rule
-def list_own(roster, count, player, owners, kind, stage, commander, slots):  # type: ignore[no-untyped-def]
+def list_own(g, player, owners, commander, slots):  # type: ignore[no-untyped-def]
     """Slots of the side's units: the commander's, those of the others, building sites; how many, and of the first."""
     filled, of_commander = 0, 0
     for group in range(3):
-        for i in range(count[player]):
-            slot = roster[player, i]
-            finished = stage[slot] == FINISHED
-            if filled == MOST_UNITS or (finished and kind[slot] == RESOURCE) or finished == (group == 2):
+        for i in range(g.count[player]):
+            slot = g.roster[player, i]
+            finished = g.stage[slot] == FINISHED
+            if filled == MOST_UNITS or (finished and g.type[slot] == RESOURCE) or finished == (group == 2):
                 continue
             mine = finished and owners[slot] == commander
             if group == 2 or mine == (group == 0):
@@ -209,109 +200,108 @@ def list_own(roster, count, player, owners, kind, stage, commander, slots):  # t
 
 
 @rule
-def list_known(  # type: ignore[no-untyped-def]
-    roster, count, player, kind, stage, x, y, known, sight, enemies, resources
-):  # fmt: skip
+def list_known(g, player, enemies, resources):  # type: ignore[no-untyped-def]
     """Slots of the enemies and of the resources that a player knows, and how many there are of each."""
     met, found = 0, 0
     for owner in range(2):
-        for i in range(count[owner]):
-            slot = roster[owner, i]
-            if not is_known(slot, kind, stage, x, y, known, sight):
+        for i in range(g.count[owner]):
+            slot = g.roster[owner, i]
+            if not is_known(g, player, slot):
                 continue
-            if kind[slot] == RESOURCE and found < MOST_UNITS:
+            if g.type[slot] == RESOURCE and found < MOST_UNITS:
                 resources[found] = slot
                 found += 1
-            elif kind[slot] != RESOURCE and owner != player and met < MOST_UNITS:
+            elif g.type[slot] != RESOURCE and owner != player and met < MOST_UNITS:
                 enemies[met] = slot
                 met += 1
     return met, found
 
 
 @rule
-def _write_row(out, slot, kind, hp, x, y):  # type: ignore[no-untyped-def]
-    column, row = inside_map(x[slot], y[slot])
+def target_slot(g, slot):  # type: ignore[no-untyped-def]
+    """The slot of what a unit attacks or gathers from, or -1."""
+    return resolve(g, g.target[slot]) if g.order[slot] == ATTACK or g.order[slot] == GATHER else NO_ONE
+
+
+@rule
+def _write_row(g, slot, out):  # type: ignore[no-untyped-def]
+    column, row = inside_map(g, slot)
     out[0] = 1.0
-    out[1] = kind[slot] / NUM_TYPES
-    out[2] = hp[slot] / HP[kind[slot]]
+    out[1] = g.type[slot] / NUM_TYPES
+    out[2] = g.hp[slot] / HP[g.type[slot]]
     out[3] = column / SIZE
     out[4] = row / SIZE
 
 
 @rule
-def _write_own(out, slot, serial, kind, hp, stage, x, y, order, what, target, mine):  # type: ignore[no-untyped-def]
-    _write_row(out, slot, kind, hp, x, y)
-    out[5] = order[slot] / _NUM_ORDERS
-    making = order[slot] == BUILD or order[slot] == TRAIN
-    out[6] = what[slot] / NUM_TYPES if making and what[slot] >= 0 else -1.0
+def _write_own(g, slot, mine, out):  # type: ignore[no-untyped-def]
+    _write_row(g, slot, out)
+    out[5] = g.order[slot] / _NUM_ORDERS
+    making = g.order[slot] == BUILD or g.order[slot] == TRAIN
+    out[6] = g.what[slot] / NUM_TYPES if making and g.what[slot] >= 0 else -1.0
     out[7] = out[8] = -1.0
-    if order[slot] == ATTACK or order[slot] == GATHER:
-        ref = target[slot]
-        if ref >= 0 and serial[ref % SLOTS] == ref // SLOTS:
-            column, row = cell_of(x[ref % SLOTS], y[ref % SLOTS])
-            out[7], out[8] = column / SIZE, row / SIZE
+    target = target_slot(g, slot)
+    if target != NO_ONE:
+        column, row = cell_of(g, target)
+        out[7], out[8] = column / SIZE, row / SIZE
     out[9] = 1.0 if mine else 0.0
-    out[10] = 0.0 if stage[slot] == FINISHED else 1.0
-    out[11] = 1 - hp[slot] / HP[kind[slot]]
+    out[10] = 0.0 if g.stage[slot] == FINISHED else 1.0
+    out[11] = 1 - g.hp[slot] / HP[g.type[slot]]
 
 
 def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable[..., None]]:
     """Entry points for Python, which numba keeps on disk as long as `sources` and `layout` stay."""
 
     @njit(cache=True, nogil=True)
-    def fill_planes(  # type: ignore[no-untyped-def]
-        serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
-        terrain, commander, out,
-    ):  # fmt: skip
+    def fill_planes(games, player, owners, commander, out):  # type: ignore[no-untyped-def]
         """Adds `planes` of a commander to zeros.
 
         Args:
-            serial: With all up to `seen`: as of `arguments_of`.
-            terrain: int32 (1024,): kind of ground of each cell.
+            games: The game, `state.GAME` of shape (1,); numba takes an array more quickly than a record.
+            player: The commander's side.
+            owners: As of `Side.owner_of_slot`.
             commander: The commander's number.
             out: float32 (43, 1024): the planes by cell.
         """
         _ = sources, layout
-        _fill_map(terrain, sight, seen, out)
+        g = games[0]
+        _fill_map(g, player, out)
         for owner in range(2):
-            for i in range(count[owner]):
-                slot = roster[owner, i]
-                column, row = inside_map(x[slot], y[slot])
+            for i in range(g.count[owner]):
+                slot = g.roster[owner, i]
+                kind = g.type[slot]
+                column, row = inside_map(g, slot)
                 cell = row * SIZE + column
-                if owner == player and stage[slot] == FINISHED and kind[slot] != RESOURCE:
-                    out[OWN_PLANE + kind[slot] - 1, cell] += 1.0
+                if owner == player and g.stage[slot] == FINISHED and kind != RESOURCE:
+                    out[OWN_PLANE + kind - 1, cell] += 1.0
                     if owners[slot] == commander:
                         out[MINE_PLANE, cell] += 1.0
-                elif is_known(slot, kind, stage, x, y, known, sight):
-                    if kind[slot] == RESOURCE:
+                elif is_known(g, player, slot):
+                    if kind == RESOURCE:
                         out[RESOURCE_PLANE, cell] += 1.0
                     elif owner != player:
-                        out[ENEMY_PLANE + kind[slot] - 1, cell] += 1.0
+                        out[ENEMY_PLANE + kind - 1, cell] += 1.0
 
     @njit(cache=True, nogil=True)
-    def fill_lists(  # type: ignore[no-untyped-def]
-        serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
-        commander, own, enemies, resources,
-    ):  # fmt: skip
+    def fill_lists(games, player, owners, commander, own, enemies, resources):  # type: ignore[no-untyped-def]
         """Writes `lists` of a commander into zeros.
 
         Args:
-            serial: With all up to `seen`: as of `arguments_of`.
-            commander: The commander's number.
+            games: With `player`, `owners` and `commander`: as of `fill_planes`.
             own: float32 (50, 12): the side's units.
             enemies: float32 (50, 5): the enemies that the player knows.
             resources: float32 (50, 5): the resources that it knows.
         """
         _ = sources, layout
+        g = games[0]
         slots, others, places = np.empty((3, MOST_UNITS), np.int32)
-        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
+        listed, of_commander = list_own(g, player, owners, commander, slots)
         for i in range(listed):
-            mine = i < of_commander
-            _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, mine)
-        met, found = list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
+            _write_own(g, slots[i], i < of_commander, own[i])
+        met, found = list_known(g, player, others, places)
         for i in range(met):
-            _write_row(enemies[i], others[i], kind, hp, x, y)
+            _write_row(g, others[i], enemies[i])
         for i in range(found):
-            _write_row(resources[i], places[i], kind, hp, x, y)
+            _write_row(g, places[i], resources[i])
 
     return fill_planes, fill_lists

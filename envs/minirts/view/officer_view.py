@@ -19,11 +19,10 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import MOST_WORDS, NUM_WORDS, 
 from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.state import (
-    ATTACK,
     BUILD,
     CELLS,
     FINISHED,
-    GATHER,
+    NO_ONE,
     ORDER_NAMES,
     SLOTS,
     TRAIN,
@@ -33,14 +32,7 @@ from rllib_llm_comm.envs.minirts.engine.state import (
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import observations
-from rllib_llm_comm.envs.minirts.view.observations import (
-    OF_PLAYER,
-    OF_SLOTS,
-    arguments_of,
-    inside_map,
-    list_known,
-    list_own,
-)
+from rllib_llm_comm.envs.minirts.view.observations import inside_map, list_known, list_own, target_slot
 
 OWN, ENEMIES, RESOURCES, SIGHT, MONEY = "own_units", "enemy_units", "resource_units", "sight", "money"
 SENTENCES, AGES = "sentences", "ages"
@@ -90,7 +82,7 @@ def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dic
     first. Rows of nothing are 0.
     """
     parts = _empty()
-    _compiled()(*arguments_of(side), side.game.record["terrain"][0], commander, *parts)
+    _compiled()(side.game.record, side.player, side.owner_of_slot, commander, *parts)
     own, enemies, resources, sight = parts
     found = {OWN: own, ENEMIES: enemies, RESOURCES: resources, SIGHT: sight}
     return {**found, **of_money_and_words(side, told)}
@@ -106,46 +98,42 @@ def _compiled() -> Callable[..., None]:
     files = (__file__, observations.__file__)
     layout = zlib.crc32(b"".join(Path(file).read_bytes() for file in files))
     fill = _entrance(fingerprint(), layout)
-    g = state.new_game()[0]
-    nothing: tuple[Any, ...] = (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
-    nothing += tuple(g[name][0] for name in OF_PLAYER)
     with compiling("the view of MiniRTS officers", "some seconds"):
-        fill(*nothing, g["terrain"], 0, *_empty())
+        fill(state.new_game(), 0, np.zeros(SLOTS, np.int32), 0, *_empty())
     return fill
 
 
 @rule
-def _write_row(out, slot, kind, hp, x, y):  # type: ignore[no-untyped-def]
-    share = min(max(np.float64(hp[slot]) / np.float64(HP[kind[slot]]), 0.0), 1.0)
-    out[TYPE] = kind[slot] + 1
+def _write_row(g, slot, out):  # type: ignore[no-untyped-def]
+    share = min(max(np.float64(g.hp[slot]) / np.float64(HP[g.type[slot]]), 0.0), 1.0)
+    out[TYPE] = g.type[slot] + 1
     out[HEALTH] = np.uint8(np.rint(share * _FULL))
-    out[COLUMN], out[ROW] = inside_map(x[slot], y[slot])
+    out[COLUMN], out[ROW] = inside_map(g, slot)
 
 
 @rule
-def _write_own(out, slot, serial, kind, hp, stage, x, y, order, what, target, mine):  # type: ignore[no-untyped-def]
-    _write_row(out, slot, kind, hp, x, y)
-    out[ORDER] = order[slot]
-    if order[slot] == BUILD or order[slot] == TRAIN:
-        out[MAKING] = what[slot] + 1
-    if order[slot] == ATTACK or order[slot] == GATHER:
-        ref = target[slot]
-        if ref >= 0 and serial[ref % SLOTS] == ref // SLOTS:
-            column, row = inside_map(x[ref % SLOTS], y[ref % SLOTS])
-            out[TARGET_COLUMN], out[TARGET_ROW] = column + 1, row + 1
+def _write_own(g, slot, mine, out):  # type: ignore[no-untyped-def]
+    _write_row(g, slot, out)
+    out[ORDER] = g.order[slot]
+    if g.order[slot] == BUILD or g.order[slot] == TRAIN:
+        out[MAKING] = g.what[slot] + 1
+    target = target_slot(g, slot)
+    if target != NO_ONE:
+        column, row = inside_map(g, target)
+        out[TARGET_COLUMN], out[TARGET_ROW] = column + 1, row + 1
     out[IS_MINE] = 1 if mine else 0
-    out[IS_SITE] = 0 if stage[slot] == FINISHED else 1
+    out[IS_SITE] = 0 if g.stage[slot] == FINISHED else 1
 
 
 @rule
-def _write_sight(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
+def _write_sight(g, player, out):  # type: ignore[no-untyped-def]
     for cell in range(CELLS):
         bit = np.uint8(128 >> cell % 8)
-        if seen[cell] > 0:
+        if g.seen[player, cell] > 0:
             out[0, cell // 8] |= bit
-            if terrain[cell] == WATER:
+            if g.terrain[cell] == WATER:
                 out[2, cell // 8] |= bit
-        if sight[cell] > 0:
+        if g.sight[player, cell] > 0:
             out[1, cell // 8] |= bit
 
 
@@ -153,15 +141,13 @@ def _entrance(sources: int, layout: int) -> Callable[..., None]:
     """The way in for Python, which numba keeps on disk as long as `sources` and `layout` stay."""
 
     @njit(cache=True, nogil=True)
-    def fill(  # type: ignore[no-untyped-def]
-        serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
-        terrain, commander, own, enemies, resources, cells,
-    ):  # fmt: skip
+    def fill(games, player, owners, commander, own, enemies, resources, cells):  # type: ignore[no-untyped-def]
         """Writes what an officer sees of units and sight into zeros, as of `observe`.
 
         Args:
-            serial: With all up to `seen`: as of `observations.arguments_of`.
-            terrain: int32 (1024,): kind of ground of each cell.
+            games: The game, `state.GAME` of shape (1,); numba takes an array more quickly than a record.
+            player: The commander's side.
+            owners: As of `Side.owner_of_slot`.
             commander: The commander's number.
             own: uint8 (50, 10): the side's units.
             enemies: uint8 (50, 4): the enemies that the player knows.
@@ -169,15 +155,16 @@ def _entrance(sources: int, layout: int) -> Callable[..., None]:
             cells: uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
         """
         _ = sources, layout
-        _write_sight(terrain, sight, seen, cells)
+        g = games[0]
+        _write_sight(g, player, cells)
         slots, others, places = np.empty((3, MOST_UNITS), np.int32)
-        met, found = list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
+        met, found = list_known(g, player, others, places)
         for i in range(met):
-            _write_row(enemies[i], others[i], kind, hp, x, y)
+            _write_row(g, others[i], enemies[i])
         for i in range(found):
-            _write_row(resources[i], places[i], kind, hp, x, y)
-        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
+            _write_row(g, places[i], resources[i])
+        listed, of_commander = list_own(g, player, owners, commander, slots)
         for i in range(listed):
-            _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, i < of_commander)
+            _write_own(g, slots[i], i < of_commander, own[i])
 
     return fill
