@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
@@ -17,9 +17,6 @@ from rllib_llm_comm.policies.find_checkpoint import FILES, HUB_PREFIX, endpoint,
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, withhold
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.policies.policy import TrainedPolicy
 
 CARD = "README.md"
 _LICENCE = re.compile(r"[\w.+-]*")
@@ -33,8 +30,17 @@ _PLACE = re.compile(r"(?:^|[\s'\"=:(,\[])(?:/|~[/\\]|[A-Za-z]:\\|\\\\)\S")
 _GAME_TEXT = re.compile(r"[^/\\.~]*")
 
 
+class Publishable(Protocol):
+    """What can be published: a policy with its manifest."""
+
+    manifest: PolicyManifest
+
+    def files(self) -> dict[str, bytes]:
+        """The files of its folder but the manifest."""
+
+
 def push_policy(
-    policy: TrainedPolicy,
+    policy: Publishable,
     repo: str,
     *,
     private: bool = False,
