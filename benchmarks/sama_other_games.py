@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
-from rllib_llm_comm.evaluation.statistics import mean
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 
 COMMAND = "python benchmarks/sama_other_games.py results --json docs/results/planning/sama_other_games.json"
@@ -121,8 +121,8 @@ def scripted(folder: Path) -> dict[str, Any]:
         games = PlannedGames(walkers, {}, setup)
         played = [games.play(seed) for seed in range(config["seed"], config["seed"] + config["episodes"])]
         points = [2 * game["return"] for game in played]
-        share = mean([game["metrics"]["subgoals_share"] for game in played])
-        row = {**asked(config), "reflections": trials, "points": round(mean(points), 4)}
+        share = statistics.mean([game["metrics"]["subgoals_share"] for game in played])
+        row = {**asked(config), "reflections": trials, "points": round(statistics.mean(points), 4)}
         rows.append({**row, "subgoals_share": round(share, 4), "games": len(played), "seeds_from": config["seed"]})
     return {"command": COMMAND, "games": rows}
 

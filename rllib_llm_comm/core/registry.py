@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from rllib_llm_comm.core.errors import UserError, as_in_files, names_and_hint
 from rllib_llm_comm.core.lazy import load_setting
@@ -11,8 +11,10 @@ from rllib_llm_comm.core.lazy import load_setting
 Thing = TypeVar("Thing")
 
 
-class Registry(Generic[Thing]):
+class Registry(Mapping[str, Thing]):
     """Maps names to things of one kind. An entry is the thing itself, or "module:attribute", imported on first use.
+
+    `items` and `values` import all of them.
 
     Args:
         setting: The setting whose value is such a name, for messages.
@@ -56,7 +58,7 @@ class Registry(Generic[Thing]):
         self._entries[name] = found
         return found
 
-    def get(self, name: object) -> Thing | None:
+    def get(self, name: object) -> Thing | None:  # type: ignore[override]
         """The thing of a name; `None` if the name is unknown."""
         return self[name] if isinstance(name, str) and name in self._entries else None
 
@@ -66,14 +68,6 @@ class Registry(Generic[Thing]):
             names = names_and_hint(name, self, repr)
             remedy = f" {self.remedy}" if self.remedy else ""
             raise UserError(f"`{self.setting}` is {as_in_files(name)} but must be one of {names}{remedy}")
-
-    def items(self) -> Iterator[tuple[str, Thing]]:
-        """Names and things; imports all of them."""
-        return ((name, self[name]) for name in tuple(self._entries))
-
-    def values(self) -> Iterator[Thing]:
-        """All things; imports them."""
-        return (self[name] for name in tuple(self._entries))
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._entries

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from typing_extensions import Self
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator, with_config
+from typing_extensions import NotRequired, Self, TypedDict
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import foreign_lines
@@ -35,25 +35,49 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Card(_Part):
-    """The part of an agent in a moment, as far as it is read (`evaluation.replay_schema.AgentFrame`)."""
+@with_config(ConfigDict(extra="forbid", strict=True))
+class AgentFrame(TypedDict):
+    """One agent at one moment of a recorded episode; keys that stand there only sometimes are `NotRequired`.
+
+    Attributes:
+        text: The observation's `text`; empty for agents that see numbers or maps.
+        subgoal: The planner's subgoal; empty for none.
+        reward: Reward since the frame before.
+        events: Events of the game since the frame before.
+        busy: True if the agent is not asked for an action at this moment; the keys from `said` to `changed` are then
+            missing.
+        told: The agent's private fact, empty for none; only in moments in which not all agents are told the same.
+        by: Name of the person who decided in its place; only in recorded sessions.
+        said: Its message; empty for silence.
+        heard: The latest message of each other agent, by speaker.
+        candidates: The phrases of its actions.
+        probabilities: The probability of each candidate, rounded to 4 digits.
+        action: Index of the chosen candidate.
+        phrase: The chosen candidate.
+        value: The critic's value, rounded to 4 digits; only if it is finite.
+        silent: The probabilities of the candidates without any message heard; only of agents that heard one, and with
+            counterfactuals.
+        influence: Total variation between `probabilities` and `silent`, 0 to 1.
+        changed: True if the most likely candidate in silence is another one.
+    """
 
     text: str
     subgoal: str
     reward: float
     events: list[str]
     busy: bool
-    told: str = ""
-    said: str = ""
-    heard: dict[str, str] = {}
-    candidates: list[str] = []
-    probabilities: list[float] = []
-    action: int = 0
-    phrase: str = ""
-    value: float = 0.0
-    silent: list[float] = []
-    influence: float = 0.0
-    changed: bool = False
+    told: NotRequired[str]
+    by: NotRequired[str]
+    said: NotRequired[str]
+    heard: NotRequired[dict[str, str]]
+    candidates: NotRequired[list[str]]
+    probabilities: NotRequired[list[float]]
+    action: NotRequired[int]
+    phrase: NotRequired[str]
+    value: NotRequired[float]
+    silent: NotRequired[list[float]]
+    influence: NotRequired[float]
+    changed: NotRequired[bool]
 
 
 class SeatOfPerson(_Part):
@@ -76,24 +100,23 @@ class SessionMoment(_Part):
     Attributes:
         episode: Number of its episode in the session, from 1.
         game_step: Game steps since the reset.
-        agents: Agent -> its part, as in replays (`evaluation.replay_schema.AgentFrame`).
+        agents: Agent -> its part.
         people: Agent -> the person who holds its seat.
         actions: Agent -> action, of all who decided.
     """
 
     episode: int = Field(ge=1)
     game_step: int = Field(ge=0)
-    agents: dict[str, dict[str, Any]]
+    agents: dict[str, AgentFrame]
     people: dict[str, SeatOfPerson]
     actions: dict[str, Annotated[int, Field(ge=0, lt=2**31)]]
 
     @field_validator("agents", mode="before")
     @classmethod
     def _only_parts(cls, cards: Any) -> Any:
-        """Parts as they were written, without what nobody reads, which could be anything and of any size."""
-        for card in cards.values():
-            _Card.model_validate(card)
-        return {agent: {k: v for k, v in card.items() if k in _Card.model_fields} for agent, card in cards.items()}
+        """Parts without what nobody reads, which could be anything and of any size."""
+        known = {*AgentFrame.__annotations__} - {"by"}  # who decided is told by `people`
+        return {agent: {k: v for k, v in card.items() if k in known} for agent, card in cards.items()}
 
     @model_validator(mode="after")
     def _require_parts(self) -> Self:
@@ -221,9 +244,9 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, told
 
 
-def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The decisions of an episode as rows with `COLUMNS`."""
-    one = episode if isinstance(episode, SessionEpisode) else SessionEpisode.model_validate(episode)
+def rows_of(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The decisions of an episode, as `SessionEpisode` has it, as rows with `COLUMNS`."""
+    one = SessionEpisode.model_validate(episode)
     rows = []
     for number, moment in enumerate(one.moments):
         following = one.moments[number + 1].agents if number + 1 < len(one.moments) else {}
@@ -238,7 +261,7 @@ def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]
                     "heard": json.dumps(card.get("heard", {}), sort_keys=True), "said": card.get("said", ""),
                     "spoke": bool(card.get("said")) if person is None else person.spoke,
                     "candidates": list(card.get("candidates", [])), "action": action, "phrase": card.get("phrase", ""),
-                    "reward": float(following.get(agent, {}).get("reward", 0.0)),
+                    "reward": float(following[agent]["reward"]) if agent in following else 0.0,
                 }
             )  # fmt: skip
     return rows

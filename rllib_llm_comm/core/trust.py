@@ -106,6 +106,23 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(item)
 
 
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The texts, numbers and the like in plain data, each with the name of the setting that it stands in.
+
+    Args:
+        value: Texts, numbers, lists and mappings of such.
+        place: Name of the whole; empty for none.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item, place)
+    else:
+        yield place, value
+
+
 def _mappings_in(value: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     if isinstance(value, Mapping):
         yield place, value

@@ -288,31 +288,20 @@ def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> Communication
     The seed fixes the drawn messages of other episodes, and the permutations.
     """
     game = policy.env().unwrapped
-    reads, meaning = getattr(game, "understands", None), _own(game, "meaning")
+    reads = getattr(game, "understands", None)
     if reads is not None and reads("") is None:  # a game without sentences of its own
         reads = None
-    request = None if meaning is None else getattr(game, "request", None)
-    more: dict[str, Any] = {"reads": reads, "facts": GameInfo(game).facts, "seed": seed}
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
-    found = communication_figures(turns.turns, policy.judge, meaning, request, **more)
+    found = communication_figures(turns.turns, policy.judge, Requests.of_game(game), reads=reads, seed=seed)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
-
-
-def _own(game: Any, name: str) -> Any:
-    """A game's own parser of messages; `None` where it has none."""
-    if isinstance(game, Game) and getattr(type(game), name) is getattr(Game, name):
-        return None
-    return getattr(game, name, None)
 
 
 def communication_figures(
     turns: Sequence[Turn],
     judge: Judge | None = None,
-    meaning: Meaning | None = None,
-    request: Meaning | None = None,
+    requests: Requests | None = None,
     *,
     reads: Reads | None = None,
-    facts: Sequence[str] = (),
     seed: int = 0,
 ) -> CommunicationFigures:
     """Measures talk in played episodes.
@@ -320,17 +309,16 @@ def communication_figures(
     Args:
         turns: All decisions of some episodes, in order.
         judge: Scores candidates behind other messages than those that were heard; without it `listening` is `None`.
-        meaning: The meaning of a message in the game; without it a message's meaning is its words.
-        request: The request in a message, in words of actions; its meaning by default.
+        requests: How the game reads messages; without it a message's meaning is its words.
         reads: True if a message is one of the game's own sentences; without it `understood` is `None`.
-        facts: All private facts of the game. A choice that means another one than was asked for does not obey.
         seed: Fixes which messages of other episodes are drawn, and the permutations.
     """
     said = [turn for turn in turns if turn.decision.said]
     words = [word for turn in said for word in turn.decision.said.split()]
     rng = np.random.default_rng(seed)
     informed, others = _sides(turns)
-    obeyed = [] if meaning is None else _obeyed(turns, Requests(meaning, request or meaning, frozenset(facts)), rng)
+    meaning = None if requests is None else requests.meaning
+    obeyed = [] if requests is None else _obeyed(turns, requests, rng)
     return CommunicationFigures(
         signalling=_signalling(said, lambda message: _meant(message, meaning)),
         signalling_raw=_signalling(said, lambda message: message),
@@ -452,17 +440,20 @@ class _Pool:
 
 @dataclass(frozen=True)
 class Requests:
-    """How a game reads messages and choices (`meaning`) and requests (`read`), and all of its private facts."""
+    """How a game reads messages and choices (`meaning`) and requests (`read`), and all of its private facts.
+
+    A choice that means another fact than was asked for does not obey.
+    """
 
     meaning: Meaning
     read: Meaning
-    facts: frozenset[str]
+    facts: frozenset[str] = frozenset()
 
     @classmethod
     def of_game(cls, game: Any) -> Requests | None:
         """How a game (unwrapped) reads requests; `None` for one that does not tell what messages mean."""
-        meaning = _own(game, "meaning")
-        if meaning is None:
+        meaning = getattr(game, "meaning", None)
+        if meaning is None or (isinstance(game, Game) and type(game).meaning is Game.meaning):
             return None
         return cls(meaning, getattr(game, "request", meaning), frozenset(GameInfo(game).facts))
 

@@ -27,7 +27,7 @@ class CheckpointEvaluation:
         figures: Returns, success, lengths and metrics.
         episodes: The episodes without their frames; under a planner their `rounds` hold all plans.
         communication: Measures of communication; `None` where they are not wanted or agents have no language model.
-        seconds: Wall-clock time of all episodes; games that are played side by side share it. `None` if not measured.
+        seconds: Wall-clock time of all episodes; games that are played side by side share it.
         tokens: Tokens that the language model computed, those that fill up a row included; 0 without one.
         gpu_memory_gb: The most GPU memory that the process has held; `None` without a GPU.
         lacks_reference: True if PPO trained the messages but the checkpoint carries no adapter to measure their drift
@@ -38,18 +38,17 @@ class CheckpointEvaluation:
     checkpoint: Path
     figures: EvaluationResult
     episodes: list[Episode] = field(repr=False)
-    communication: CommunicationFigures | None = None
-    seconds: float | None = None
-    tokens: int = 0
-    gpu_memory_gb: float | None = None
-    lacks_reference: bool = False
-    stand_ins: list[str] = field(default_factory=list)
+    communication: CommunicationFigures | None
+    seconds: float
+    tokens: int
+    gpu_memory_gb: float | None
+    lacks_reference: bool
+    stand_ins: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain values; of planners that ask a language model with `fallback` and `answers_from`."""
         told: dict[str, Any] = {"checkpoint": str(self.checkpoint), **self.figures.to_json()}
-        if self.seconds is not None:
-            told["seconds_per_game"] = round(self.seconds / len(self.episodes), 3)
+        told["seconds_per_game"] = round(self.seconds / len(self.episodes), 3)
         told["took"] = self.took()
         told |= answers_told(self.episodes)
         told["stand_ins"] = self.stand_ins
@@ -60,7 +59,7 @@ class CheckpointEvaluation:
     def took(self) -> dict[str, float]:
         """What playing took, as far as it was counted: the names of `study_results.RUN_COSTS` -> amounts."""
         counted = {
-            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "seconds": round(self.seconds, 3),
             "decisions": sum(episode.decisions for episode in self.episodes),
             "tokens": self.tokens or None,
             "gpu_memory_gb": None if self.gpu_memory_gb is None else round(self.gpu_memory_gb, 2),
@@ -112,9 +111,7 @@ def evaluate_checkpoint(
     trained = policy.communication is not None and policy.communication.train_messages
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and trained
     figures = figures_of(played, policy.draws and not how.greedy)
-    return CheckpointEvaluation(
-        found, figures, played, talk, seconds, tokens, gpu_memory_gb(), lacks_reference=lacks, stand_ins=phrases
-    )
+    return CheckpointEvaluation(found, figures, played, talk, seconds, tokens, gpu_memory_gb(), lacks, phrases)
 
 
 def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.session_files import AgentFrame
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, GameInfo, parts_of
-from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
+from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.policies.decision import Decision, Policy
 
 

@@ -182,13 +182,11 @@ class KitchenTables:
             single steps.
     """
 
-    def __init__(
-        self, env: Any, entrants: Sequence[Partner], explore: bool, make_env: Callable[[], Any] | None = None
-    ) -> None:
+    def __init__(self, env: Any, entrants: Sequence[Partner], explore: bool, make_env: Callable[[], Any]) -> None:
         self._entrants, self._explore = entrants, explore
         self._make_env, self._free = make_env, list[Any]()
         self.seated: frozenset[int] = frozenset()
-        planned = None if make_env is None else kitchen_under_a_planner(env)
+        planned = kitchen_under_a_planner(env)
         self._planned, self._env = planned is not None, env if planned is None else planned
         if _plain_kitchen(self._env):
             self.seated = frozenset(k for k, one in enumerate(entrants) if self._can_sit(one))
@@ -212,7 +210,7 @@ class KitchenTables:
 
     def _envs(self, count: int) -> list[Any]:
         """Environments of games under a planner, none without; they are used again."""
-        if not self._planned or self._make_env is None:
+        if not self._planned:
             return []
         self._free += [self._make_env() for _ in range(count - len(self._free))]
         return self._free[:count]

@@ -84,7 +84,9 @@ def play_planned(
     """
     check_recovery(recover, trials)
     by, settings = _planning_of(policy, planning), dict(env_config or {})
-    _require_planner(by, trials, planning)
+    for name, value in {"trials": trials, "patience": (planning or {}).get("patience")}.items():
+        if by is None and value is not None:
+            raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
     model, make_env = _maker(policy, planning, by, settings)
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
@@ -225,12 +227,6 @@ def _planning_of(policy: Policy, planning: Mapping[str, Any] | None) -> Mapping[
     if policy.manifest is None:
         raise UserError("this policy comes from no checkpoint, so its game is not known; use `play` and give `env`.")
     return planning_of(policy.manifest, planning)
-
-
-def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning: Mapping[str, Any] | None) -> None:
-    for name, value in {"trials": trials, "patience": (planning or {}).get("patience")}.items():
-        if by is None and value is not None:
-            raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
 
 
 def play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:

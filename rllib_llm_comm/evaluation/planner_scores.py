@@ -19,7 +19,7 @@ from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.planned_play import play_rounds
 from rllib_llm_comm.evaluation.rollout import EpisodeRecorder
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, mean, middle_of, rounded
+from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, middle_of, rounded
 from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighed
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
@@ -440,7 +440,7 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     if not all(scenarios):
         return {"episodes": 0}
     scores = np.array([[one["return"] for one in episodes] for episodes in scenarios]).T
-    statistic = middle_of(len(scores)) if len(scenarios) == 1 else mean
+    statistic = middle_of(len(scores)) if len(scenarios) == 1 else np.mean
     found: Interval = bootstrap(scores, statistic)
     all_episodes = [one for episodes in scenarios for one in episodes]
     names = [name for name in all_episodes[0]["metrics"] if all(name in one["metrics"] for one in all_episodes)]

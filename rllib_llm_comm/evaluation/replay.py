@@ -32,7 +32,6 @@ from rllib_llm_comm.evaluation.replay_schema import (
     ReplayPage,
     ReplayPicture,
     ReplaySide,
-    ReplaySubgoal,
 )
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
@@ -398,12 +397,13 @@ def _episode(episode: Episode, sheets: TileSheets) -> ReplayEpisode:
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a line can tell; of a list of names all are told."""
-    plain = {name: " or ".join(v) if _is_names(v) else v for name, v in settings.items()}
-    return {name: value for name, value in plain.items() if isinstance(value, str | int | float | bool)}
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, str) for one in value)
+    told = {}
+    for name, value in settings.items():
+        if isinstance(value, str | int | float | bool):
+            told[name] = value
+        elif isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value):
+            told[name] = " or ".join(value)
+    return told
 
 
 def _curves(episode: Episode) -> dict[str, list[float]]:
@@ -458,7 +458,16 @@ def _attempt(attempt: Mapping[str, Any]) -> ReplayAttempt:
         "goal": plan["goal"],
         "reason": plan["reason"],
         "by": plan["answered_by"],
-        "subgoals": [_subgoal(one, ends.get(one["agent"], "")) for one in plan["subgoals"]],
+        "subgoals": [
+            {
+                "agent": one["agent"],
+                "subgoal": one["subgoal"],
+                "reason": one["reason"],
+                "answered_by": one["answered_by"],
+                "end": ends.get(one["agent"], ""),
+            }
+            for one in plan["subgoals"]
+        ],
         "refused": plan["refused"],
         "kept": attempt["kept"],
         "returns": round(float(np.mean(list(attempt["returns"].values()) or [0.0])), 3),
@@ -470,36 +479,21 @@ def _attempt(attempt: Mapping[str, Any]) -> ReplayAttempt:
     }
 
 
-def _subgoal(told: Mapping[str, Any], end: str) -> ReplaySubgoal:
-    return {
-        "agent": told["agent"],
-        "subgoal": told["subgoal"],
-        "reason": told["reason"],
-        "answered_by": told["answered_by"],
-        "end": end,
-    }
-
-
-def replay_session(
-    path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None, trust: bool = False
-) -> Path:
+def replay_session(path: str | Path, page: str | Path, *, trust: bool = False) -> Path:
     """Writes a replay page of a recorded session, and gives its path.
 
     Args:
         path: The session's folder.
         page: The file to write; it appears at once or not at all.
-        first: Number of the first episode shown, from 1.
-        episodes: Number of episodes shown at most; `None` for all.
         trust: True if recorded settings that reach beyond this program are used as they are.
 
     Raises:
-        UserError: If the session cannot be read, has no such episode, or its games cannot be played again.
+        UserError: If the session cannot be read, has no played episode, or its games cannot be played again.
     """
     session = read_session(path)
-    chosen = [one for one in session.episodes if one.moments and one.episode >= first][:episodes]
-    if not chosen:
-        raise UserError(f"{str(path)!r} has no played episode from number {first} on; it has {len(session.episodes)}.")
-    played = [played_again(session, one, trust) for one in chosen]
+    played = [played_again(session, one, trust) for one in session.episodes if one.moments]
+    if not played:
+        raise UserError(f"{str(path)!r} has no played episode; give a session in which somebody played.")
     return write_replay(played, page, title="A session with people", stand_ins=session.stand_ins)
 
 

@@ -1,8 +1,7 @@
 """The schema of replays: the frames of recorded episodes, and the JSON inside a replay page.
 
-A page written by `write_replay` holds one `ReplayPage` as JSON in its element `<script id="data">`. The types up to
-`Frame` are shared with `Episode.frames`, which the page's episodes are made of; those from `ReplayAgent` on are the
-page's own. Keys that stand in a mapping only sometimes are `NotRequired`.
+A page written by `write_replay` holds one `ReplayPage` as JSON in its element `<script id="data">`. `Frame` is an
+element of `Episode.frames`, which the page's episodes are made of; the types from `ReplayAgent` on are the page's own.
 """
 
 from __future__ import annotations
@@ -11,54 +10,11 @@ from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict, with_config
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
+
+from rllib_llm_comm.core.session_files import AgentFrame
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-
-
-@with_config(_STRICT)
-class AgentFrame(TypedDict):
-    """One agent at one moment of a recorded episode.
-
-    Attributes:
-        text: The observation's `text`; empty for agents that see numbers or maps.
-        subgoal: The planner's subgoal; empty for none.
-        reward: Reward since the frame before.
-        events: Events of the game since the frame before.
-        busy: True if the agent is not asked for an action at this moment; the keys from `said` to `changed` are then
-            missing.
-        told: The agent's private fact, empty for none; only in moments in which not all agents are told the same.
-        by: Name of the person who decided in its place; only in recorded sessions.
-        said: Its message; empty for silence.
-        heard: The latest message of each other agent, by speaker.
-        candidates: The phrases of its actions.
-        probabilities: The probability of each candidate, rounded to 4 digits.
-        action: Index of the chosen candidate.
-        phrase: The chosen candidate.
-        value: The critic's value, rounded to 4 digits; only if it is finite.
-        silent: The probabilities of the candidates without any message heard; only of agents that heard one, and with
-            counterfactuals.
-        influence: Total variation between `probabilities` and `silent`, 0 to 1.
-        changed: True if the most likely candidate in silence is another one.
-    """
-
-    text: str
-    subgoal: str
-    reward: float
-    events: list[str]
-    busy: bool
-    told: NotRequired[str]
-    by: NotRequired[str]
-    said: NotRequired[str]
-    heard: NotRequired[dict[str, str]]
-    candidates: NotRequired[list[str]]
-    probabilities: NotRequired[list[float]]
-    action: NotRequired[int]
-    phrase: NotRequired[str]
-    value: NotRequired[float]
-    silent: NotRequired[list[float]]
-    influence: NotRequired[float]
-    changed: NotRequired[bool]
 
 
 class Frame(TypedDict):

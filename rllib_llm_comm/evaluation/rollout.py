@@ -179,10 +179,6 @@ class EpisodeRecorder(Observer):
             env.require_plan()
             rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in env.attempts]
             self.episodes[game.seed].rounds = rounds
-        self.finished()
-
-    def finished(self) -> None:
-        """Reports that an episode has ended."""
         self._finished += 1
         if self._progress:
             self._progress(self._finished, self._total)

@@ -103,14 +103,9 @@ def iqm(scores: np.ndarray, axis: int | None = None) -> Any:
     return ordered[..., cut : count - cut].mean(-1)
 
 
-def mean(scores: np.ndarray, axis: int | None = None) -> Any:
-    """The mean of the scores; arguments as of `iqm`."""
-    return np.mean(scores, axis)
-
-
 def middle_of(count: int) -> Statistic:
     """The statistic of so many runs: the interquartile mean, of fewer than four the mean."""
-    return iqm if count >= 4 else mean
+    return iqm if count >= 4 else np.mean
 
 
 def bootstrap(

@@ -625,7 +625,10 @@ def _kept_system(name: str, kept: JsonValue) -> SystemResults:
         suffix: [_checked_run(run, figures.get(suffix, ())) for run in runs.elements(least=1)]
         for suffix, runs in kept["evaluations"].items().items()
     }
-    strangers = _returns_by_seat(kept["strangers"]) if "strangers" in kept else {}
+    strangers = {
+        stranger: {seat: [one.number() for one in found.elements(least=1)] for seat, found in seats.items().items()}
+        for stranger, seats in (kept["strangers"].items() if "strangers" in kept else {}).items()
+    }
     return SystemResults(name, kept["label"].text(), curves, evaluations, recorded, strangers)
 
 
@@ -640,13 +643,6 @@ def _beside_strangers(path: Path) -> dict[str, dict[str, list[float]]]:
             for seat, rows in group["matrix"].items().items()
         }
         for stranger, group in groups.items()
-    }
-
-
-def _returns_by_seat(kept: JsonValue) -> dict[str, dict[str, list[float]]]:
-    return {
-        stranger: {seat: [one.number() for one in found.elements(least=1)] for seat, found in seats.items().items()}
-        for stranger, seats in kept.items().items()
     }
 
 
@@ -750,18 +746,13 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
     scenarios: Scenarios = {}
     for part in parts:
         _require_the_same(first, part)
-        for name, spec in part.study["systems"].items():
-            taken = study["systems"].setdefault(name, spec)
-            if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
-                raise UserError(
-                    f"`{differing[0]}` of system {name!r} differs between the studies; they cannot be joined."
-                )
-        for name, spec in part.study.get("shared", {}).items():
-            taken = study.setdefault("shared", {}).setdefault(name, spec)
-            if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
-                raise UserError(
-                    f"`{differing[0]}` of the shared stage {name!r} differs between the studies; they cannot be joined."
-                )
+        for kind, noun in (("systems", "system"), ("shared", "the shared stage")):
+            for name, spec in part.study.get(kind, {}).items():
+                taken = study.setdefault(kind, {}).setdefault(name, spec)
+                if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
+                    raise UserError(
+                        f"`{differing[0]}` of {noun} {name!r} differs between the studies; they cannot be joined."
+                    )
         for scenario, systems in part.scenarios.items():
             settings = part.study["scenarios"][scenario]
             if study["scenarios"].setdefault(scenario, settings) != settings:

@@ -80,7 +80,7 @@ class CloneOfficer(StageKind):
     def run(self, stage: Stage) -> StageResult:
         """Trains the officer and writes its policy folder, `policy/`."""
         from rllib_llm_comm.baselines.red.officer_cloning import clone_into
-        from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER
+        from rllib_llm_comm.policies.policy_manifest import POLICY_FOLDER
 
         source, settings = self.settings(stage)
         folder = stage.folder / POLICY_FOLDER

@@ -119,7 +119,7 @@ class Table:
         game: The episode that is played.
         people: The people at the table, by agent.
         watchers: Called after every step.
-        why: The latest decision of each agent with all that it weighed (`replay_schema.AgentFrame`).
+        why: The latest decision of each agent with all that it weighed (`core.session_files.AgentFrame`).
         lines: The latest lines of the log.
         notice: A sentence for everybody about something that went wrong; empty if nothing did.
         moments: Moments that were played in this episode.

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from torch import nn
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 from rllib_llm_comm.core.errors import UserError, shown, space_text
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
@@ -186,8 +186,8 @@ class ArrayPolicy(TrainedPolicy):
                 )
         return cls(load_network(folder, manifest), manifest)
 
+    @override
     def files(self) -> dict[str, bytes]:
-        """The network's weights."""
         return network_file(self.network)
 
     def reset(self, seed: int | None = None) -> None:
@@ -198,40 +198,12 @@ class ArrayPolicy(TrainedPolicy):
         """
         self._memory = ArrayMemory(self._memory.rng) if seed is None else self.begin(seed)
 
+    @override
     def begin(self, seed: int) -> ArrayMemory:
-        """Begins an episode that is played beside others.
-
-        Args:
-            seed: Fixes its sampled actions.
-        """
         return ArrayMemory(np.random.default_rng(seed))
 
-    def act(self, observations: Mapping[Any, Observation], explore: bool = True) -> dict[Any, Decision]:
-        """Lets agents choose.
-
-        Args:
-            observations: The environment's observations of the agents that are asked now, and only of these; in the
-                first call of an episode those of all agents.
-            explore: True if actions are sampled; otherwise the most likely one is taken.
-
-        Returns:
-            One decision per given agent.
-
-        Raises:
-            UserError: If an observation lacks what the policy acts on.
-        """
-        return self.act_together([Request(self._memory, observations)], explore)[0]
-
+    @override
     def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
-        """Does for several episodes what `act` does for one, in one pass of the network.
-
-        Args:
-            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
-            explore: As for `act`.
-
-        Returns:
-            One decision per given agent, by episode.
-        """
         answers: list[dict[Any, Decision]] = [{} for _ in episodes]
         rows = [
             (number, agent, memory, seen)

@@ -12,7 +12,14 @@ from pydantic import BaseModel, ConfigDict
 from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
 from rllib_llm_comm.core.files import digest_of, read_foreign_json, read_regular
 from rllib_llm_comm.core.places import fetched, is_remote
-from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, MOST_MANIFEST, names_a_folder
+from rllib_llm_comm.policies.policy_manifest import (
+    LANGUAGE,
+    MANIFEST,
+    MOST_MANIFEST,
+    NETWORK,
+    POLICY_FOLDER,
+    names_a_folder,
+)
 from rllib_llm_comm.policies.stage_record import MARKER, read_record, require_readable
 
 PREFIX = "zoo:"
@@ -31,7 +38,6 @@ _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _SECONDS = 30.0
 _REPO = r"\w[\w.-]*/\w[\w.-]*"
 _NAME = re.compile(rf"hf:(?P<repo>{_REPO})(?:@(?P<revision>[\w./-]+))?")
-_POLICY = "policy"
 
 
 class Figures(BaseModel):
@@ -257,7 +263,7 @@ def _files_of(manifest: Path) -> list[str]:
     """The files that a `policy.json` may stand for, relative to it; what it says beyond that is checked on loading."""
     told = read_foreign_json(manifest, MOST_MANIFEST)
     if not isinstance(told, dict) or told.get("kind", LANGUAGE) != LANGUAGE:
-        return ["network.safetensors"]
+        return [NETWORK]
     agents = told.get("agents") or [""]
     if not isinstance(agents, list) or len(agents) > _MOST_AGENTS:
         raise ValueError(f"`agents` of its {MANIFEST} must be a list of at most {_MOST_AGENTS} names")
@@ -322,4 +328,4 @@ def _outputs(stage: Path) -> list[Path]:
     if record is None or record.status != "finished":
         return []
     names = {path: Path(path).name for path in record.outputs}
-    return [stage / path for path, name in names.items() if "checkpoint_" in name or name == _POLICY]
+    return [stage / path for path, name in names.items() if "checkpoint_" in name or name == POLICY_FOLDER]

@@ -100,10 +100,16 @@ def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
     Raises:
         UserError: If the agent cannot play this game.
     """
+    actions = _code_for(env, manifest, "actions")
+    return actions and actions(env.unwrapped, agent, manifest.env_config, np.random.default_rng(seed))
+
+
+def _code_for(env: Any, manifest: Any, part: str) -> Any:
+    """A part of a game's record, for a policy that was trained in this game; `None` where there is none."""
     record = None if env is None else game_of(env.unwrapped)
-    if record is None or not record.actions or manifest is None or manifest.env not in record.entry_points:
+    if record is None or manifest is None or manifest.env not in record.entry_points or not getattr(record, part):
         return None
-    return record.code("actions")(env.unwrapped, agent, manifest.env_config, np.random.default_rng(seed))
+    return record.code(part)
 
 
 def decide(
@@ -342,12 +348,9 @@ class Partner:
 
     def _own_view(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> Mapping[str, Any]:
         """The observation as in the partner's training, where the game can tell it."""
-        record = None if memory.env is None else game_of(memory.env.unwrapped)
         manifest = None if self.policy is None else self.policy.manifest
-        if record is None or not record.view or manifest is None or manifest.env not in record.entry_points:
-            return seen
-        told: Mapping[str, Any] = record.code("view")(memory.env.unwrapped, agent, seen, manifest.env_config)
-        return told
+        view = _code_for(memory.env, manifest, "view")
+        return view(memory.env.unwrapped, agent, seen, manifest.env_config) if manifest and view else seen
 
     def _message(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> str:
         """Its message where no adapter writes it: of the game's scripted player, of a function, or none."""
@@ -417,7 +420,6 @@ class Partner:
         return Decision(int(chances.argmax()), said, {}, names, chances, np.nan, "")
 
     def _player(self, memory: PartnerMemory, agent: Any) -> Player:
-        """The player of an agent in this episode, made at its first decision."""
         if agent not in memory.players and self.people is not None:
             self.people.require_game(memory.env)
             memory.players[agent] = functools.partial(self.people.answer, rng=memory.rng)

@@ -11,7 +11,24 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
 
 ALL: Final = "all"
-RECORDED = ("planner", "patience", "replan", "subgoals_to", "in_vector")
+
+
+class RecordedPlanning(Settings):
+    """Who planned for a policy, as `policy.json` tells it; the settings of `PlannedSubgoals`."""
+
+    planner: str | Mapping[str, Any] | None = None
+    """Its name, or a mapping with its name and arguments."""
+    patience: int = Field(1, ge=1, le=10**6)
+    """Game steps after which a subgoal that is not done ends."""
+    replan: Literal["any", "all"] = "any"
+    """Whose ended subgoals call for a plan."""
+    subgoals_to: str | list[str] = "all"
+    """Agents that are told their subgoals."""
+    in_vector: bool = False
+    """True if subgoals are told behind the vectors."""
+
+
+RECORDED = RecordedPlanning.names()
 """Settings that a policy folder tells."""
 
 

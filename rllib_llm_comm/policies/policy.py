@@ -123,6 +123,7 @@ class TrainedPolicy(Policy, ABC):
     """
 
     manifest: PolicyManifest
+    _memory: Any
 
     @classmethod
     @abstractmethod
@@ -145,20 +146,21 @@ class TrainedPolicy(Policy, ABC):
         """True if its agents exchange vectors inside of one network, which therefore has to hold all seats."""
         return False
 
-    @abstractmethod
     def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
-        """Lets agents of the game that `reset` has begun choose.
+        """Lets agents of the game that `reset` has begun choose; those that talk speak and listen before.
 
         Args:
-            observations: The environment's observations of the agents that are asked now, and only of these.
+            observations: The environment's observations of the agents that are asked now, and only of these; of numeric
+                agents that hear each other those of all agents in the first call of an episode.
             explore: True if actions are sampled; otherwise the most likely one is taken.
 
         Returns:
             One decision per given agent.
 
         Raises:
-            UserError: If an observation lacks what the policy acts on.
+            UserError: If an observation lacks what the policy acts on, or a prompt is longer than in training.
         """
+        return self.act_together([Request(self._memory, observations)], explore)[0]
 
     def require_readable(self, observations: Mapping[Any, Mapping[str, Any]]) -> None:  # noqa: B027
         """Refuses observations on which it cannot act, where that is known without acting.

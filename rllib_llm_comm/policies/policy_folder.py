@@ -31,11 +31,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_folder
 from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, POLICY_KINDS, PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, NETWORK, POLICY_FOLDER, POLICY_KINDS, PolicyManifest
 
-POLICY_FOLDER = "policy"
 _RLLIB_METADATA = "rllib_checkpoint.json"
-_NETWORK = "network.safetensors"
 
 
 def build_network(kind: str, model_config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
@@ -113,7 +111,7 @@ def network_file(network: nn.Module) -> dict[str, bytes]:
     """A network's weights as file contents by relative path."""
     from safetensors.torch import save
 
-    return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
+    return {NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
 
 
 def read_export(folder: str | os.PathLike[str], manifest: PolicyManifest) -> PolicyExport:
@@ -153,13 +151,13 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> An
     Raises:
         UserError: If files are missing or damaged.
     """
-    weights = read_weights(Path(folder) / _NETWORK)
+    weights = read_weights(Path(folder) / NETWORK)
     try:
         return build_network(manifest.kind, manifest.model_config, weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"{str(Path(folder) / _NETWORK)!r} cannot be read with the settings in `{MANIFEST}` ({reason}); save the "
+            f"{str(Path(folder) / NETWORK)!r} cannot be read with the settings in `{MANIFEST}` ({reason}); save the "
             "checkpoint again."
         ) from error
 
@@ -168,7 +166,7 @@ def network_of(export: PolicyExport) -> Any:
     """Builds the network of a policy that is in memory."""
     from safetensors.torch import load
 
-    return build_network(export.kind, export.model_config, load(export.files[_NETWORK]))
+    return build_network(export.kind, export.model_config, load(export.files[NETWORK]))
 
 
 def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:

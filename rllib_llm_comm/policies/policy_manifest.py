@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from rllib_llm_comm.core.errors import UserError, require_whole, shown
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.registry import Registry
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.trust import leaves
+from rllib_llm_comm.policies.planning_settings import RecordedPlanning
 
-MANIFEST = "policy.json"
+MANIFEST, POLICY_FOLDER, NETWORK = "policy.json", "policy", "network.safetensors"
 FORMAT = 1
 LANGUAGE, NUMERIC, GROUNDED, VALUED, OFFICER = "language", "numeric", "grounded", "valued", "officer"
 POLICY_KINDS: Registry[Any] = Registry(
@@ -48,21 +47,6 @@ _TYPES: Mapping[str, tuple[Any, str]] = {
 }
 _LEFT_OUT = ("agents", "base_model_sha256")  # where they are empty
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class RecordedPlanning(Settings):
-    """Who planned for a policy, as `policy.json` tells it; the settings of `PlannedSubgoals`."""
-
-    planner: str | Mapping[str, Any] | None = None
-    """Its name, or a mapping with its name and arguments."""
-    patience: int = Field(1, ge=1, le=10**6)
-    """Game steps after which a subgoal that is not done ends."""
-    replan: Literal["any", "all"] = "any"
-    """Whose ended subgoals call for a plan."""
-    subgoals_to: str | list[str] = "all"
-    """Agents that are told their subgoals."""
-    in_vector: bool = False
-    """True if subgoals are told behind the vectors."""
 
 
 @dataclass(frozen=True)
@@ -177,18 +161,6 @@ def require_bounded(setting: str, value: Any) -> None:
     Raises:
         UserError: At the first one.
     """
-    for name, number in _numbers(setting, value):
-        if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
+    for name, number in leaves(value, setting):
+        if isinstance(number, int | float) and not -_MOST_NUMBER <= number <= _MOST_NUMBER:
             raise UserError(f"`{name}` is {shown(number)} but must be a number between -2**63 and 2**63.")
-
-
-def _numbers(setting: str, value: Any) -> Iterator[tuple[str, float]]:
-    """All numbers in plain values, with the settings that they stand in."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _numbers(f"{setting}.{key}" if setting else str(key), inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _numbers(setting, inner)
-    elif isinstance(value, int | float):
-        yield setting, value

@@ -36,8 +36,8 @@ class RecordedPeople:
         for episode in self.session.episodes:
             for moment in episode.moments:
                 for agent, person in moment.people.items():
-                    card = moment.agents.get(agent, {})
-                    if agent in moment.actions and not person.forced and card.get("text"):
+                    card = moment.agents.get(agent)
+                    if card and agent in moment.actions and not person.forced and card["text"]:
                         self._situations.append(frozenset(str(card["text"]).split()))
                         self._did.append((str(card.get("phrase", "")), str(card.get("said", ""))))
         if not self._did:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.trust import leaves
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
@@ -201,8 +202,4 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
 
 def has_no_text(value: Any) -> bool:
     """True if plain values are numbers, yes or no, or nothing, however nested."""
-    if isinstance(value, Mapping):
-        return all(map(has_no_text, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(has_no_text, value))
-    return not isinstance(value, str) or not value
+    return not any(isinstance(leaf, str) and leaf for _, leaf in leaves(value))

@@ -298,10 +298,10 @@ class SeatedPolicy(Policy):
         self.seats, self._make_env = dict(seats), make_env
         self.partners = list({id(one): one for one in seats.values()}.values())
         for partner in self.partners:
-            if partner.needs_the_team and len(self.partners) > 1:
+            if partner.policy is not None and partner.needs_the_team and len(self.partners) > 1:
                 raise UserError(
-                    f"partner {partner.settings.name!r} is a checkpoint of {_algorithm(partner)}, whose agents "
-                    "exchange vectors inside of one network; it can play with itself only."
+                    f"partner {partner.settings.name!r} is a checkpoint of {partner.policy.manifest.algorithm}, whose "
+                    "agents exchange vectors inside of one network; it can play with itself only."
                 )
         self.manifest = next((one.policy.manifest for one in self.partners if one.policy is not None), None)
         self._memory: SeatedMemory | None = None
@@ -467,7 +467,3 @@ def seed_at(seed: int, place: int) -> int:
         place: Number of the partner, in the order of the first seat that each holds.
     """
     return seed if place == 0 else int(np.random.SeedSequence([seed, place]).generate_state(1)[0])
-
-
-def _algorithm(partner: Partner) -> str:
-    return "a checkpoint" if partner.policy is None else partner.policy.manifest.algorithm

@@ -16,8 +16,8 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
-from rllib_llm_comm.policies.policy_manifest import POLICY_KINDS, PolicyManifest
+from rllib_llm_comm.policies.policy_folder import PolicyExport, write_policy
+from rllib_llm_comm.policies.policy_manifest import POLICY_FOLDER, POLICY_KINDS, PolicyManifest
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 
 if TYPE_CHECKING:

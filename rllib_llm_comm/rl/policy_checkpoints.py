@@ -26,11 +26,12 @@ from ray.tune.trainable import Trainable
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, COMMNET
-from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
+from rllib_llm_comm.policies.policy_folder import PolicyExport, write_policy
 from rllib_llm_comm.policies.policy_manifest import (
     LANGUAGE,
     MANIFEST,
     NUMERIC,
+    POLICY_FOLDER,
     PolicyManifest,
     names_a_folder,
     read_manifest,

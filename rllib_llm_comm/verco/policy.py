@@ -229,19 +229,6 @@ class LanguagePolicy(TalkingPolicy):
         """
         self._memory.secret = secret_of(infos)
 
-    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
-        """Lets agents speak, listen and choose.
-
-        Args:
-            observations: The environment's observations of the agents that are asked now, and only of these.
-                An agent that is busy is left out; what it said last is still heard.
-            explore: True if actions are sampled; otherwise the most likely one is taken.
-
-        Raises:
-            UserError: If an observation is not one in words, or a prompt is longer than in training.
-        """
-        return self.act_together([Request(self._memory, observations)], explore)[0]
-
     def speak_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Spoken]]:
         """Lets the agents of several episodes speak, as `act_together` does before they choose.
 

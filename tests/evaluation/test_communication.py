@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs import overcooked_ai, overcooked_text, referential
-from rllib_llm_comm.evaluation.communication import Turn, communication_figures
+from rllib_llm_comm.evaluation.communication import Requests, Turn, communication_figures
 from rllib_llm_comm.evaluation.statistics import (
     causal_influence,
     entropy,
@@ -64,9 +64,12 @@ def meaning(message):
     return found[0] if found else None
 
 
+MEANING = Requests(meaning, meaning)
+
+
 def test_a_speaker_that_names_one_of_three_orders_and_a_listener_that_obeys():
     turns, judge = play(names_it, obeys, episodes=300)
-    found = communication_figures(turns, judge, meaning, reads=lambda message: message.startswith("please bring the"))
+    found = communication_figures(turns, judge, MEANING, reads=lambda message: message.startswith("please bring the"))
     assert found.signalling.nats == pytest.approx(math.log(3), abs=0.02)
     assert found.signalling.p_value == 0.001
     assert found.listening == pytest.approx(math.log(3), abs=0.06)  # 32 draws are not exactly a third each
@@ -88,17 +91,17 @@ def test_the_first_choice_of_who_is_not_told(listen, seen, nats, is_cue):
             replace(turn, decision=replace(turn.decision, action=1 + DISHES.index(turn.secret), heard={}, said=""))
             for turn in turns
         ]
-    found = communication_figures(turns, judge, meaning).first_choice
+    found = communication_figures(turns, judge, MEANING).first_choice
     assert found.corrected == pytest.approx(nats, abs=0.04)
     assert (found.p_value < 0.01) == is_cue
     untold = [replace(turn, private="") for turn in turns if turn.agent == "bob"]  # only a planner knows the dish
-    assert communication_figures(untold, judge, meaning).first_choice.corrected == pytest.approx(nats, abs=0.04)
+    assert communication_figures(untold, judge, MEANING).first_choice.corrected == pytest.approx(nats, abs=0.04)
     informed = [replace(turn, private=turn.secret) for turn in turns]
-    assert communication_figures(informed, judge, meaning).first_choice is None
+    assert communication_figures(informed, judge, MEANING).first_choice is None
 
 
 def test_a_deaf_listener_is_not_moved_although_the_speaker_signals():
-    found = communication_figures(*play(names_it, deaf), meaning)
+    found = communication_figures(*play(names_it, deaf), MEANING)
     assert found.listening == pytest.approx(0.0, abs=1e-12)
     assert found.signalling.corrected > 1.0
     assert found.obeyed == pytest.approx(found.obeyed_chance, abs=0.12)
@@ -106,7 +109,7 @@ def test_a_deaf_listener_is_not_moved_although_the_speaker_signals():
 
 
 def test_talk_of_the_weather_tells_nothing_although_the_words_vary():
-    found = communication_figures(*play(weather, obeys), meaning, reads=lambda message: "rains" not in message)
+    found = communication_figures(*play(weather, obeys), MEANING, reads=lambda message: "rains" not in message)
     assert found.signalling.nats == 0.0 and found.signalling.p_value == 1.0  # no message has a meaning
     assert abs(found.signalling_raw.corrected) < 0.02
     assert found.signalling_raw.p_value > 0.05
@@ -115,7 +118,7 @@ def test_talk_of_the_weather_tells_nothing_although_the_words_vary():
 
 
 def test_silence_has_no_figures():
-    found = communication_figures(*play(lambda dish, rng: "", obeys), meaning)
+    found = communication_figures(*play(lambda dish, rng: "", obeys), MEANING)
     assert found.signalling is None and found.listening is None and found.obeyed is None
     assert found.messages == found.vocabulary == 0 and found.unprintable is None
     assert found.to_json()["signalling"] is None
@@ -134,7 +137,7 @@ def heard_and_chosen(game, pairs, candidates):
         alice = Decision(0, said, {}, candidates, np.eye(len(candidates))[0], 0.0, "")
         bob = Decision(choice, "", {"alice": said}, candidates, np.eye(len(candidates))[choice], 0.0, "")
         turns += [Turn(episode, "alice", fact, fact, {}, alice), Turn(episode, "bob", "", fact, {}, bob)]
-    return communication_figures(turns, None, game.meaning, game.request, facts=game.facts)
+    return communication_figures(turns, None, Requests(game.meaning, game.request, frozenset(game.facts)))
 
 
 @pytest.mark.parametrize(

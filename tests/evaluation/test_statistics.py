@@ -15,7 +15,6 @@ from rllib_llm_comm.evaluation.statistics import (
     bootstrap_difference,
     iqm,
     lastingly_reached,
-    mean,
     on_grid,
     probability_of_improvement,
     quartiles,
@@ -54,7 +53,7 @@ def test_probability_of_improvement_averages_over_tasks():
 
 def test_bootstrap_of_the_mean_is_as_wide_as_theory_says():
     scores = np.random.default_rng(0).normal(size=400)
-    found = bootstrap(scores, mean)
+    found = bootstrap(scores, np.mean)
     half = 1.96 * scores.std() / 20
     assert found.value == pytest.approx(scores.mean())
     assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
@@ -63,7 +62,7 @@ def test_bootstrap_of_the_mean_is_as_wide_as_theory_says():
 def test_strata_are_tasks():
     """Runs are drawn within a task, so tasks of different level add no width."""
     scores = np.array([[0.0, 100.0], [0.0, 100.0], [0.0, 100.0]])
-    assert bootstrap(scores, mean) == Interval(50.0, 50.0, 50.0)
+    assert bootstrap(scores, np.mean) == Interval(50.0, 50.0, 50.0)
 
 
 def test_same_seed_same_interval():

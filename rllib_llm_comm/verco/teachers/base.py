@@ -450,9 +450,9 @@ class PeopleTeacher(Teacher):
         for episode in session.episodes:
             for moment in episode.moments:
                 for agent, person in moment.people.items():
-                    card = moment.agents.get(agent, {})  # none behind the agent's end
+                    card = moment.agents.get(agent)  # none behind the agent's end
                     wanted = self._names is None or person.name in self._names
-                    if person.spoke and wanted and card.get("said") and card.get("text"):
+                    if card and person.spoke and wanted and card.get("said") and card["text"]:
                         yield {
                             "prompt": card["text"],
                             "message": card["said"],
