@@ -1,14 +1,20 @@
-"""The agents' network without RLlib: one frozen language model, two adapters and a critic; several in one batch."""
+"""The agents' network without RLlib: one frozen language model, two adapters and a critic; several in one batch.
+
+With it the log-probabilities of messages: of a teacher's labels (Verco Eq. 1), and of utterances, which PPO may train.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
@@ -19,20 +25,19 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resol
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.mixed_batch import MixedBatch
-from rllib_llm_comm.language.packing import PAD, micro_batches
+from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.verco.encoding import CANDIDATE_WORDS
-from rllib_llm_comm.verco.message_loss import (
+from rllib_llm_comm.verco.encoding import (
+    CANDIDATE_WORDS,
+    IGNORED,
+    MENU_IDS,
+    SILENT,
     UTTERANCE_CHOICE,
     UTTERANCE_IDS,
     UTTERANCE_TARGETS,
-    UtteranceTerms,
-    by_parts,
     encode_menu,
-    menu_logits,
-    utterance_terms,
 )
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -164,9 +169,8 @@ class LanguageNetwork:
         # As wide as in observations, so that what is remembered of one is found for the other.
         width = max(self.settings.max_prompt_tokens, *map(len, rows))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
-        encoded = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
-        phrases = encoded[None].expand(len(rows), -1, -1)
-        logits = menu_logits(self._menu_scores, self.lm, ids, phrases).double().cpu()
+        phrases = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
+        logits = self._menu_logits(ids, phrases).double().cpu()
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]
         chances = (logits / temperature).softmax(-1).numpy()
@@ -176,27 +180,84 @@ class LanguageNetwork:
             draws = list(map(np.random.default_rng, seed))
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
-    def _menu_scores(
-        self, model: AdaptedModel, prompts: torch.Tensor, menu: torch.Tensor, mask: torch.Tensor, *, role: str
-    ) -> torch.Tensor:
-        """The engine's scores of a menu, the same behind all prompts; without gradient remembered.
+    def _menu_logits(self, prompts: torch.Tensor, menu: torch.Tensor, role: str = MESSAGE) -> torch.Tensor:
+        """Scores (B, K) of the phrases of a menu (K, C) behind message prompts (B, P); without gradient remembered.
 
         They are asked for to draw a message, for its probability, and of the reference in every epoch.
         """
 
         def compute(rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            count = len(rows[UTTERANCE_IDS])
-            return self._engine.scores(model, rows[UTTERANCE_IDS], menu[:count], mask[:count], role=role)
+            own = rows[UTTERANCE_IDS]
+            everything = torch.ones(len(own), len(menu), dtype=torch.bool)
+            return self._engine.scores(self.lm, own, menu.expand(len(own), -1, -1), everything, role=role)
 
         if torch.is_grad_enabled() or not self._engine.remembers:
             return compute({UTTERANCE_IDS: prompts})
-        self._menus[role].require((model.stamp(role), menu[0].cpu().numpy().tobytes()))
-        return _remembered(self._menus[role], {UTTERANCE_IDS: prompts.int()}, compute).to(model.device)
+        self._menus[role].require((self.lm.stamp(role), menu.cpu().numpy().tobytes()))
+        return _remembered(self._menus[role], {UTTERANCE_IDS: prompts.int()}, compute).to(self.lm.device)
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> UtteranceTerms:
-        """`message_loss.utterance_terms` of this network, with its engine and its bound on a micro-batch."""
-        bound = self.micro_batch_tokens
-        return utterance_terms(self._menu_scores, self.lm, observations, bound, kl=kl)
+        """Log-probability, entropy and KL divergence of utterances; differentiable in the message adapter's weights.
+
+        Equal rows are computed once.
+
+        Args:
+            observations: Batched arrays of an `UtteranceEncoder`.
+            kl: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+                gradients are recorded.
+
+        Returns:
+            The terms, on the inputs' device.
+        """
+        device = observations[UTTERANCE_IDS].device
+        spoke = spoken(observations)
+        if not spoke.any():
+            nothing = torch.zeros(len(spoke), device=device)
+            return UtteranceTerms(nothing, nothing, nothing, spoke)
+        menu = observations[MENU_IDS][0] if MENU_IDS in observations else None
+        names = (UTTERANCE_IDS, UTTERANCE_TARGETS if menu is None else UTTERANCE_CHOICE)
+        rows, inverse = distinct_rows(torch.cat([observations[name][spoke].long().cpu() for name in names], dim=1))
+        width = observations[UTTERANCE_IDS].shape[1]
+        ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
+        wanted = torch.is_grad_enabled() if kl is None else kl
+        reference = REFERENCE in self.lm.roles and wanted
+
+        def part(ids: torch.Tensor, said: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            if menu is None:
+                return self._free_terms(ids, said, reference)
+            return self._menu_terms(ids, said[:, 0], menu, reference)
+
+        bound = self.micro_batch_tokens if torch.is_grad_enabled() else None
+        parts = [] if bound is None else micro_batches(rows, (ids != PAD).sum(1).cpu(), bound)
+        place = torch.nonzero(spoke)[:, 0]
+        whole = [
+            torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
+            for term in by_parts(part, (ids, said), parts)
+        ]
+        return UtteranceTerms(*whole, spoke)
+
+    def _free_terms(self, ids: torch.Tensor, labels: torch.Tensor, with_reference: bool) -> tuple[torch.Tensor, ...]:
+        row, column, logits = label_logits(self.lm, ids, labels)
+        log_probs = logits.log_softmax(-1)
+        reference = None
+        if with_reference:
+            with torch.no_grad():
+                reference = label_logits(self.lm, ids, labels, REFERENCE)[2].log_softmax(-1)
+        tokens = labels.to(self.lm.device)[row, column].long()
+        chosen = log_probs.gather(1, tokens[:, None])[:, 0]
+        nothing = torch.zeros(len(ids), device=self.lm.device)
+        return tuple(nothing.index_add(0, row, term) for term in (chosen, *_entropy_and_kl(log_probs, reference)))
+
+    def _menu_terms(
+        self, prompts: torch.Tensor, choice: torch.Tensor, menu: torch.Tensor, with_reference: bool
+    ) -> tuple[torch.Tensor, ...]:
+        log_probs = self._menu_logits(prompts, menu).log_softmax(-1)
+        reference = None
+        if with_reference:
+            with torch.no_grad():
+                reference = self._menu_logits(prompts, menu, REFERENCE).log_softmax(-1)
+        chosen = log_probs.gather(1, choice.long().to(log_probs.device)[:, None])[:, 0]
+        return (chosen, *_entropy_and_kl(log_probs, reference))
 
     @property
     def remembers(self) -> bool:
@@ -378,6 +439,137 @@ def _row_keys(arrays: Iterable[torch.Tensor]) -> list[bytes]:
     flat = [array.detach().cpu().numpy().reshape(len(array), -1) for array in arrays]
     rows = np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
     return [row.tobytes() for row in rows]
+
+
+# ---- messages ---------------------------------------------------------------------------------------------------
+
+
+def message_log_probs(
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability of every label token under the message adapter; differentiable.
+
+    Args:
+        model: The adapted model; its dropout is active while gradients are recorded.
+        ids: (B, T) token ids, padded on the right.
+        labels: (B, T); -100 where nothing is predicted.
+
+    Returns:
+        Log-probabilities (B, T), 0 where nothing is predicted, and whether the most likely token is the label
+        (B, T), False there; both on the inputs' device.
+    """
+    device = ids.device
+    with _dropout(model):
+        row, target, logits = label_logits(model, ids, labels)
+    tokens = labels.to(model.device)[row, target].long()
+    chosen = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
+    log_probs = torch.zeros(ids.shape, dtype=torch.float32, device=model.device)
+    log_probs = log_probs.index_put((row, target), chosen)
+    hits = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
+    hits = hits.index_put((row, target), logits.argmax(-1) == tokens)
+    return log_probs.to(device), hits.to(device)
+
+
+def label_logits(
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, role: str = MESSAGE
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The model's word on every label token; differentiable.
+
+    Args:
+        model: The adapted model.
+        ids: (B, T) token ids, padded on the right.
+        labels: (B, T); -100 where nothing is predicted.
+        role: The adapter in use.
+
+    Returns:
+        Rows (N,) and columns (N,) of the labels, and the vocabulary's logits (N, V) before each; all on the model's
+        device.
+    """
+    device = ids.device
+    column = torch.arange(ids.shape[1], device=device)
+    used = torch.where(labels != IGNORED, column + 1, 0).amax(1)
+    width = int(used.max())
+    model.base.require_positions(width)
+    inner_ids = ids[:, :width].long().clamp(min=0).to(model.device)
+    inner_labels = labels[:, :width].long().to(model.device)
+    attention = (column[:width] < used[:, None]).long().to(model.device)
+    # Only where a token is predicted: a prompt is much longer than its message.
+    row, target = torch.nonzero(inner_labels != IGNORED, as_tuple=True)
+    with model.use(role):
+        hidden = model.hidden_states(inner_ids, attention, places=(row, target - 1))
+    return row, target, model.logits(hidden)
+
+
+@contextlib.contextmanager
+def _dropout(model: AdaptedModel) -> Iterator[None]:
+    active = model.config.dropout > 0 and torch.is_grad_enabled()
+    if active:
+        model.peft_model.train()
+    try:
+        yield
+    finally:
+        if active:
+            model.peft_model.eval()
+
+
+def spoken(observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """True (B,) for rows with a message, of batched arrays of an `UtteranceEncoder`."""
+    if MENU_IDS in observations:
+        return observations[UTTERANCE_CHOICE][:, 0] != SILENT
+    return (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
+
+
+@dataclass(frozen=True)
+class UtteranceTerms:
+    """Terms of the loss of messages under the present adapter, row by row (B,); 0 in rows without a message.
+
+    Attributes:
+        log_probs: Log-probability of the message; differentiable.
+        entropy: Of free text the sum over the message's tokens of the exact entropy of the next token; of a menu the
+            entropy of the choice. In nats; differentiable.
+        kl: KL divergence of the message adapter from the reference, exact over the vocabulary (menu), summed likewise;
+            differentiable. 0 where there is no reference.
+        spoke: True if the row has a message.
+    """
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor
+    kl: torch.Tensor
+    spoke: torch.Tensor
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Mean of (B,) values over the rows with a message; 0 if there is none."""
+        return values.sum() / self.spoke.sum().clamp(min=1)
+
+
+def by_parts(
+    compute: Callable[..., tuple[torch.Tensor, ...]], columns: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """What a function makes of rows, with the activations of one part at a time.
+
+    Activation checkpointing: each part is computed now without a graph and again in the backward pass.
+
+    Args:
+        compute: Takes the columns of some rows.
+        columns: The columns of all rows, (B, ...) each.
+        parts: Row numbers of each part; fewer than two: all rows at once.
+    """
+    if len(parts) < 2:
+        return compute(*columns)
+    found = [
+        checkpoint(compute, *(column[part.to(column.device)] for column in columns), use_reentrant=False)
+        for part in parts
+    ]
+    back = torch.argsort(torch.cat(list(parts))).to(found[0][0].device)
+    return tuple(torch.cat(results)[back] for results in zip(*found, strict=True))
+
+
+def _entropy_and_kl(log_probs: torch.Tensor, reference: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entropy and KL divergence (N,) of distributions (N, V), from a reference if there is one."""
+    chances = log_probs.exp()
+    entropy = -(chances * log_probs).sum(-1)
+    kl = torch.zeros_like(entropy) if reference is None else (chances * (log_probs - reference)).sum(-1)
+    return entropy, kl
 
 
 # ---- several on one base ----------------------------------------------------------------------------------------

@@ -30,14 +30,15 @@ from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,
+    UTTERANCE_LOGP,
     ObservationEncoder,
     TextObservation,
+    UtteranceEncoder,
     encoded_space,
     is_text_observation,
     read_observation,
 )
 from rllib_llm_comm.verco.language_network import BatchedNetworks, base_of
-from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.module import batched_networks_of
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings

@@ -25,8 +25,8 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork
-from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
+from rllib_llm_comm.verco.encoding import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP
+from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 

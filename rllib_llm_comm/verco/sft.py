@@ -55,9 +55,15 @@ from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
-from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space
+from rllib_llm_comm.verco.encoding import (
+    IGNORED,
+    MESSAGE_LABELS,
+    ObservationEncoder,
+    TextObservation,
+    encode_examples,
+    encoded_space,
+)
 from rllib_llm_comm.verco.language_network import base_of
-from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
 from rllib_llm_comm.verco.settings import LanguageModelSettings, MessageCheckpointSettings

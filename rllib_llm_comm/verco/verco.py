@@ -66,8 +66,9 @@ from rllib_llm_comm.verco.advantages import (
     AddGroupAdvantages,
     MessageCredit,
 )
+from rllib_llm_comm.verco.encoding import UTTERANCE_LOGP
+from rllib_llm_comm.verco.language_network import spoken
 from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
-from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, spoken
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import (
     UTTERANCE_ENTROPY,

@@ -18,9 +18,8 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.verco import policy as language_policy
-from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
+from rllib_llm_comm.verco.encoding import UTTERANCE_IDS, ObservationEncoder, TextObservation, UtteranceEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.verco.policy import load_adapter_of
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
