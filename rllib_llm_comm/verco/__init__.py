@@ -3,11 +3,10 @@
 The way of a run, from its settings to the gradient:
 
 * `settings`: of the language model and of messages; `verco`: of the optimisation, and the algorithm;
-* `message_exchange`, `message_protocol`: agents write and hear messages, with RLlib and without; `teachers`: who writes
-  labels, or speaks in their place;
+* `module`: the agents in RLlib, who write and hear messages; `message_protocol`: how they do so, without RLlib;
+  `teachers`: who writes labels, or speaks in their place;
 * `encoding`: observations, what was heard and what was said as token ids;
-* `language_network`: the network: messages and their probabilities, scores of candidates, values; `module`: the network
-  as RLlib's module;
+* `language_network`: the network: messages and their probabilities, scores of candidates, values;
 * `advantages`: those of groups and of messages (GAE is in `rl.gae`); the losses of PPO, to which `verco` adds those of
   messages, are in `rl.multi_agent_ppo_learner`;
 * `policy`: the trained agents without RLlib, and their files; `export_models`: these as plain models.
