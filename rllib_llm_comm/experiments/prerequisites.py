@@ -282,7 +282,7 @@ def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
     if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in unresolved:
         path = local_path(labels, "input_")
         if path.exists():  # a pattern is for Ray Data
-            check_rows(path, config.rows.form)
+            check_rows(path, config.form)
 
 
 _PLAYING = ("evaluate", "replay")

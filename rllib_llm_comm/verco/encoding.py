@@ -17,7 +17,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.packing import PAD, common_prefix
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, TOKENS_PER_WORD, Prompt, PromptTemplates
 from rllib_llm_comm.language.scoring import encode_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
@@ -272,9 +272,7 @@ def encode_examples(
     for prompt, message in zip(prompts, messages, strict=True):
         alone = base.encode(prompt)
         whole = base.encode_with(prompt, message) if message else alone
-        shared = 0
-        while shared < min(len(alone), len(whole)) and alone[shared] == whole[shared]:
-            shared += 1
+        shared = common_prefix(alone, whole)
         rows.append((whole[:shared], whole[shared:] + [base.eos_id]))
     width = max((len(head) + len(tail) for head, tail in rows), default=0)
     _require_room(width, max_tokens, "max_prompt_tokens", "a prompt with its message")

@@ -162,8 +162,6 @@ class LearnedRows(OfflineData):
     take longer than to learn them.
     """
 
-    form: ClassVar[RowForm]
-
     def __init__(self, config: AlgorithmConfig) -> None:
         """Opens the rows."""
         # Ray Data would start 32 processes, each with its imports, to read the ends of a few small files.
@@ -182,7 +180,7 @@ class LearnedRows(OfflineData):
         Raises:
             UserError: If columns are missing or nothing is left to learn from.
         """
-        form = self.form
+        form = self.config.form
         missing = set(form.learned) - set(self.data.schema().names)
         if missing:
             raise UserError(
@@ -253,12 +251,6 @@ def encode_labels(
     return encode_examples(base, prompts, messages, max_tokens)
 
 
-class MessageLabels(LearnedRows):
-    """Reads labels of messages."""
-
-    form = LABELS
-
-
 def encode_demonstrations(batch: Mapping[str, Sequence[Any]], encoder: ObservationEncoder) -> dict[str, Any]:
     """Observations of a policy, and its choices among their candidates.
 
@@ -309,12 +301,6 @@ def _widened(view: TextObservation, count: int) -> TextObservation:
     """An observation with forbidden candidates behind its own, so that all rows have as many."""
     more = count - len(view.candidates)
     return TextObservation(view.text, view.candidates + ("",) * more, view.mask + (False,) * more, view.subgoal)
-
-
-class ActionDemonstrations(LearnedRows):
-    """Reads demonstrations."""
-
-    form = DEMONSTRATIONS
 
 
 # ---- the learner ----------------------------------------------------------------------------------------------
@@ -436,12 +422,12 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
 
     Attributes:
         role: The adapter that is trained.
-        rows: Reads what it learns from.
+        form: The kind of rows that it learns from.
     """
 
     settings_models = {**LanguageModelConfigMixin.settings_models, "training": SFTTraining}
     role: ClassVar[str]
-    rows: ClassVar[type[LearnedRows]]
+    form: ClassVar[RowForm]
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
@@ -449,7 +435,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         self._set_shared_policy()
         self._is_online = False
         self.grad_clip_by = "global_norm"
-        self.offline_data_class = self.rows
+        self.offline_data_class = LearnedRows
         # RLlib wants spaces although nothing acts here; the module looks at neither.
         self.observation_space = encoded_space(LanguageModelSettings(), 1)
         self.action_space: gym.Space = gym.spaces.Discrete(1)
@@ -495,7 +481,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         """Checks all settings."""
         self.check_settings()
         self.language_model_settings()
-        form, name = self.rows.form, self.algo_class.__name__
+        form, name = self.form, self.algo_class.__name__
         if not self.is_offline:
             raise UserError(
                 f"`input_` is {self.input_!r} but must be the Parquet file or folder with the {form.name}, as "
@@ -539,7 +525,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         super().setup(config)
         start = time.perf_counter()
         self.labels = self.offline_data.load(self.encoder(), self.config.held_out_share, self.known_authors)
-        logger.info("%s read in %.1f s", self.config.rows.form.name, time.perf_counter() - start)
+        logger.info("%s read in %.1f s", self.config.form.name, time.perf_counter() - start)
 
     @override(Algorithm)
     def training_step(self) -> None:
@@ -558,7 +544,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
             )
         self.metrics.aggregate(learner_results, key=LEARNER_RESULTS)
         held_out = len(self.labels.held_out_answers)
-        self.log_figures(**{self.config.rows.form.name: rows, "held_out_prompts": held_out}, **self.judge_held_out())
+        self.log_figures(**{self.config.form.name: rows, "held_out_prompts": held_out}, **self.judge_held_out())
 
     def judge_held_out(self) -> dict[str, float]:
         """Figures of the held-out rows; nothing where none is held out."""
@@ -582,7 +568,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
     def provenance(self) -> dict[str, Any]:
         """The rows and whose answers they hold."""
         return {
-            **super().provenance(), self.config.rows.form.name: self.config.input_, self.authors: self.labels.authors
+            **super().provenance(), self.config.form.name: self.config.input_, self.authors: self.labels.authors
         }  # fmt: skip
 
     @override(AdapterCheckpointMixin)
@@ -627,7 +613,7 @@ class MessageSFTConfig(AdapterSFTConfig):
     """
 
     settings_models = {**AdapterSFTConfig.settings_models, "training": MessageSFTTraining}
-    role, rows = MESSAGE, MessageLabels
+    role, form = MESSAGE, LABELS
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours: the paper gives no number of this stage)."""
@@ -754,7 +740,7 @@ class ActionSFTConfig(AdapterSFTConfig):
     """
 
     settings_models = {**AdapterSFTConfig.settings_models, "communication": MessageCheckpointSettings}
-    role, rows = ACTION, ActionDemonstrations
+    role, form = ACTION, DEMONSTRATIONS
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours); its checkpoints play without messages unless `messages` says otherwise."""
