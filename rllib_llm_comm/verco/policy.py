@@ -423,12 +423,10 @@ class _Row:
 def _language_policies(
     asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]],
 ) -> list[tuple[LanguagePolicy, _Row]]:
-    """All agents of language policies that are asked."""
     return [(policy, row) for policy, own in asked if isinstance(policy, LanguagePolicy) for row in _rows(own)]
 
 
 def _rows(requests: Sequence[Request]) -> list[_Row]:
-    """All agents that are asked, in the order of the requests."""
     return [
         _Row(number, agent, memory, read_observation(seen))
         for number, (memory, observations) in enumerate(requests)

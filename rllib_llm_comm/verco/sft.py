@@ -211,7 +211,6 @@ class LearnedRows(OfflineData):
         logger.info("%d distinct %s, of which %d are held out", len(rows), form.name, len(held_out))
 
         def arrays(part: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-            """Rows in the form in which the module reads them."""
             return encode(dict(zip(form.learned, zip(*part, strict=True), strict=True))) if part else {}
 
         return RowSet(arrays(train), arrays(held_out), answers, env, sorted(authors & {*known}))
@@ -544,7 +543,9 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
             )
         self.metrics.aggregate(learner_results, key=LEARNER_RESULTS)
         held_out = len(self.labels.held_out_answers)
-        self.log_figures(**{self.config.form.name: rows, "held_out_prompts": held_out}, **self.judge_held_out())
+        figures = {self.config.form.name: rows, "held_out_prompts": held_out, **self.judge_held_out()}
+        for name, value in figures.items():
+            self.metrics.log_value((self.results, name), value, window=1)
 
     def judge_held_out(self) -> dict[str, float]:
         """Figures of the held-out rows; nothing where none is held out."""
@@ -576,11 +577,6 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """The environment that the rows come from."""
         env = self.labels.env
         return {"env": env.get("id"), "env_config": dict(env.get("settings") or {})}
-
-    def log_figures(self, **values: float) -> None:
-        """Puts figures into the iteration's results."""
-        for name, value in values.items():
-            self.metrics.log_value((self.results, name), value, window=1)
 
 
 # ---- of messages ----------------------------------------------------------------------------------------------
@@ -629,18 +625,13 @@ class MessageSFT(AdapterSFT):
     """
 
     results, authors, known_authors = "message_sft", "taught_by", TEACHERS
+    _judged: tuple[int, dict[str, float], list[dict[str, str]]] = (-1, {}, [])  # updates done then, scores, samples
 
     @classmethod
     @override(Algorithm)
     def get_default_config(cls) -> MessageSFTConfig:
         """The default settings."""
         return MessageSFTConfig()
-
-    @override(Algorithm)
-    def setup(self, config: AlgorithmConfig) -> None:
-        """Builds the Learners and reads the labels."""
-        super().setup(config)
-        self._judged: tuple[int, dict[str, float], list[dict[str, str]]] = (-1, {}, [])
 
     @override(AdapterSFT)
     def encoder(self) -> Encode:

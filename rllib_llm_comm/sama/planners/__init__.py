@@ -56,7 +56,6 @@ class _AskingModel:
         return self.planner(asked, settings)
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
-        """The chat model of the planner's settings."""
         if self.planner is RecordedPlanner:
             if not given.get("cassette"):
                 raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")

@@ -310,7 +310,6 @@ class ChatPlanner(Planner):
     # ---- one question for all, and plans that are kept -----------------------------------------------------
 
     def _next_part(self, request: PlanRequest) -> Plan | None:
-        """The next subgoals of the plan that stands; `None` if it no longer holds."""
         before = self._standing
         if before is None or request.failed:
             return None
@@ -338,7 +337,6 @@ class ChatPlanner(Planner):
         return before.model_copy(update={"subgoals": given, "refused": [], "kept": True})
 
     def _left_alone(self, request: PlanRequest) -> Plan:
-        """No subgoal for anybody: the opening is over."""
         before = self._standing
         return Plan(
             goal="none: the opening is over, all act on their own",
