@@ -805,8 +805,8 @@ def policy_files(network: LanguageNetwork) -> dict[str, bytes]:
 def load_networks(
     folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any
 ) -> dict[str, LanguageNetwork]:
-    """Builds the networks of a policy folder whose agents have a policy each, by agent, as `load_network`."""
-    return {agent: load_network(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
+    """Builds the networks of a policy folder by agent, or that of all agents under no name, as `load_network`."""
+    return {agent: load_network(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents or ("",)}
 
 
 def load_network(

@@ -29,7 +29,6 @@ from rllib_llm_comm.verco.language_network import (
     BatchedNetworks,
     LanguageNetwork,
     load_adapter_of,
-    load_network,
     load_networks,
     policy_files,
 )
@@ -128,14 +127,13 @@ class LanguagePolicy(TalkingPolicy):
         overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
         if base_model is not None:
             overrides["base_model"] = base_model
-        load = load_networks if manifest.agents else load_network
-        network = load(folder, manifest, reference=reference is not None, **overrides)
+        networks = load_networks(folder, manifest, reference=reference is not None, **overrides)
         if reference is not None:
-            for agent, one in network.items() if isinstance(network, dict) else [(None, network)]:
-                load_adapter_of(one, reference, agent, into=REFERENCE)
+            for agent, network in networks.items():
+                load_adapter_of(network, reference, agent or None, into=REFERENCE)
         if teacher is not None:
             manifest = dataclasses.replace(manifest, teacher=teacher)
-        return cls(network, communication, manifest)
+        return cls(networks if manifest.agents else networks[""], communication, manifest)
 
     def files(self) -> dict[str, bytes]:
         """Adapters and critic; of agents with a network each in a folder of its name."""
