@@ -679,11 +679,11 @@ class BatchedNetworks:
     @torch.no_grad()
     def score_ahead(self, asked: Sequence[tuple[LanguageNetwork, Mapping[str, torch.Tensor]]]) -> None:
         """Lets networks score what they do not remember, so that their `remembered_logits` finds it."""
-        missing = (
-            [(network, rows, network.unscored(rows)) for network, rows in asked] if self._mixed is not None else []
-        )
-        missing = [one for one in missing if one[2]]
-        if self._mixed is None or not self.is_quicker([network for network, _, own in missing for _ in own]):
+        if self._mixed is None:
+            return
+        missing = [(network, rows, own) for network, rows in asked if (own := network.unscored(rows))]
+        networks = [network for network, _, own in missing for _ in own]
+        if not self.is_quicker(networks):
             return
         with phase(SCORING):
             columns = {
@@ -691,7 +691,7 @@ class BatchedNetworks:
                 for name, fill in _FILLED.items()
             }
             scores = self._mixed.scores(
-                [self._numbers[network] for network, _, own in missing for _ in own],
+                [self._numbers[network] for network in networks],
                 columns[PROMPT_IDS],
                 columns[CANDIDATE_IDS],
                 columns[ACTION_MASK],
