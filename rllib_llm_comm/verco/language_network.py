@@ -257,11 +257,11 @@ class LanguageNetwork:
         bound = self.micro_batch_tokens if torch.is_grad_enabled() else None
         parts = [] if bound is None else micro_batches(rows, (ids != PAD).sum(1).cpu(), bound)
         place = torch.nonzero(spoke)[:, 0]
-        whole = [
+        log_probs, entropy, divergence = (
             torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
             for term in by_parts(part, (ids, said), parts)
-        ]
-        return UtteranceTerms(*whole, spoke)
+        )
+        return UtteranceTerms(log_probs, entropy, divergence, spoke)
 
     def _free_terms(self, ids: torch.Tensor, labels: torch.Tensor, with_reference: bool) -> tuple[torch.Tensor, ...]:
         row, column, logits = label_logits(self.lm, ids, labels)
