@@ -44,12 +44,14 @@ from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
+    MESSAGE_IDS,
+    MESSAGE_LABELS,
     ObservationEncoder,
     TextObservation,
+    encode_examples,
     read_observation,
 )
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
+from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 MOST_GB_7B = 24.0

@@ -38,8 +38,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rllib_llm_comm import export_policy, load_policy
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from rllib_llm_comm.verco.message_exchange import MessageExchange
-from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.module import LLMCommModule, MessageExchange
 
 LANGUAGE_MODEL = {"base_model": "embedded", "temperature": 1.5}
 

@@ -28,9 +28,8 @@ from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.decision import Decision, Judge, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
-from rllib_llm_comm.verco.encoding import TextObservation, read_observation
+from rllib_llm_comm.verco.encoding import TextObservation, UtteranceEncoder, read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import UtteranceEncoder
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings
 

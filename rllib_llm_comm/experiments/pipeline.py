@@ -438,7 +438,7 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
     """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
     made = {stage.name: stage.experiment for stage in stages}
     for name, by_role in sources.items():
-        from rllib_llm_comm.verco.policy import TRAINS_ALONE
+        from rllib_llm_comm.verco.language_network import TRAINS_ALONE
 
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run

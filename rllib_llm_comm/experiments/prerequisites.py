@@ -227,7 +227,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         torch_device,
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
-    from rllib_llm_comm.verco.policy import check_adapter_of
+    from rllib_llm_comm.verco.language_network import check_adapter_of
     from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
     if not isinstance(config, LanguageModelConfigMixin):
@@ -259,7 +259,7 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
     """
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
-    from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
+    from rllib_llm_comm.verco.language_network import TEMPLATES_OF, other_prompts
     from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
     if not isinstance(config, LanguageModelConfigMixin):
@@ -282,7 +282,7 @@ def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
     if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in unresolved:
         path = local_path(labels, "input_")
         if path.exists():  # a pattern is for Ray Data
-            check_rows(path, config.rows.form)
+            check_rows(path, config.form)
 
 
 _PLAYING = ("evaluate", "replay")

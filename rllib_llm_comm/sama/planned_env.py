@@ -424,7 +424,6 @@ class PlannedSubgoals(BaseParallelWrapper):
         return bool(ended) if self._replan == "any" else len(ended) == len(self.game.agents)
 
     def _ask(self) -> None:
-        """Makes a plan, or begins to."""
         if self._stale is not None and not self._stale.done():
             return
         self._stale = None
@@ -475,7 +474,6 @@ class PlannedSubgoals(BaseParallelWrapper):
         self.attempts.append(Attempt(self.plan, self._steps, self._steps, returns=nothing))
 
     def _done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """True if a subgoal is done, by the configured judge."""
         return self._judged.done(self.game, before, after, agent, subgoal)
 
     def _note(self, outcomes: list[Outcome], rewards: Mapping[Any, float]) -> None:

@@ -77,7 +77,6 @@ def answerers_of(model: ChatModel) -> tuple[Answerer, ...]:
 
 
 def _by(model: object, author: Answerer) -> Answerer:
-    """The author, or rules where the model's name says so, also in a recording."""
     return RULES if model == RULES_MODEL else author
 
 

@@ -427,7 +427,6 @@ class ReflectivePlay:
         return episode
 
     def _reflectors(self) -> tuple[Answerer, ...]:
-        """All that may reflect."""
         if not self._trials:
             return ()
         return (RULES,) if self.reflector is reflect_by_rules else getattr(self.reflector, "answerers", ANSWERERS)

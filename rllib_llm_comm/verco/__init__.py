@@ -3,14 +3,14 @@
 The way of a run, from its settings to the gradient:
 
 * `settings`: of the language model and of messages; `verco`: of the optimisation, and the algorithm;
-* `message_exchange`, `message_protocol`: agents write and hear messages, with RLlib and without; `teachers`: who writes
-  labels, or speaks in their place;
-* `encoding`: an observation and what was heard as token ids;
-* `language_network`: the network: messages, scores of candidates, values; `module`: the network as RLlib's module;
-* `advantages`: those of groups and of messages (GAE is in `rl.gae`); `message_loss`: probabilities of messages;
-  `learner`: what messages add to the losses of PPO, which are in `rl.multi_agent_ppo_learner`;
-* `policy`: the trained agents without RLlib, and their files; `export_models`: these as plain models.
+* `module`: the agents in RLlib, who write and hear messages; `message_protocol`: how they do so, without RLlib;
+  `teachers`: who writes labels, or speaks in their place;
+* `encoding`: observations, what was heard and what was said as token ids;
+* `language_network`: the network: messages and their probabilities, scores of candidates, values, and its files;
+* `advantages`: those of groups and of messages (GAE is in `rl.gae`); the losses of PPO, to which `verco` adds those of
+  messages, are in `rl.multi_agent_ppo_learner`.
 
-`sft` trains one adapter from what was recorded, `twosome` is Verco without messages. Scores go through
-`language.scoring`, `language.adapters` and `language.llama`.
+`policy` is the trained agents without RLlib, `export_models` writes them as plain models. `sft` trains one adapter from
+what was recorded, `twosome` is Verco without messages. Scores go through `language.scoring`, `language.adapters` and
+`language.llama`.
 """

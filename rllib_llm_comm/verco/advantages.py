@@ -29,7 +29,7 @@ from rllib_llm_comm.rl.gae import (
 )
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.rllib_adapter import START
-from rllib_llm_comm.verco.message_loss import UTTERANCE_MOMENT
+from rllib_llm_comm.verco.encoding import UTTERANCE_MOMENT
 
 # ---- of episodes against their group ----------------------------------------------------------------------------
 

@@ -1,4 +1,8 @@
-"""From an agent's words to the arrays that the module reads, and the space of these arrays."""
+"""From words to the arrays that the module reads, and their spaces: observations, and messages that are learned from.
+
+Of messages there are two kinds. A label is the message that a teacher would write. An utterance is a message that an
+agent wrote in a roll-out, with the token ids that were drawn, or its choice from a menu, as columns of the observation.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.prompts import Prompt
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.packing import PAD, common_prefix
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, TOKENS_PER_WORD, Prompt, PromptTemplates
 from rllib_llm_comm.language.scoring import encode_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -24,6 +29,7 @@ TEXT = "text"
 CANDIDATES = "candidates"
 
 _REMEMBERED = 16384  # entries of each memory
+_TOP = np.iinfo(np.int32).max
 
 
 class TextObservation(NamedTuple):
@@ -97,15 +103,14 @@ def encoded_space(settings: LanguageModelSettings, num_actions: int) -> gym.spac
     Returns:
         Dict(prompt_ids (P,), candidate_ids (K, C), candidate_words (K,), action_mask (K,), critic_ids (P,)).
     """
-    top = np.iinfo(np.int32).max
     prompt, length = settings.max_prompt_tokens, settings.max_candidate_tokens
     return gym.spaces.Dict(
         {
-            PROMPT_IDS: gym.spaces.Box(PAD, top, (prompt,), np.int32),
-            CANDIDATE_IDS: gym.spaces.Box(PAD, top, (num_actions, length), np.int32),
-            CANDIDATE_WORDS: gym.spaces.Box(0, top, (num_actions,), np.int32),
+            PROMPT_IDS: gym.spaces.Box(PAD, _TOP, (prompt,), np.int32),
+            CANDIDATE_IDS: gym.spaces.Box(PAD, _TOP, (num_actions, length), np.int32),
+            CANDIDATE_WORDS: gym.spaces.Box(0, _TOP, (num_actions,), np.int32),
             ACTION_MASK: gym.spaces.Box(0, 1, (num_actions,), np.int8),
-            CRITIC_IDS: gym.spaces.Box(PAD, top, (prompt,), np.int32),
+            CRITIC_IDS: gym.spaces.Box(PAD, _TOP, (prompt,), np.int32),
         }
     )
 
@@ -227,11 +232,145 @@ class ObservationEncoder:
 
 
 def _filled(row: np.ndarray, ids: Sequence[int], setting: str, what: str) -> np.ndarray:
-    count = len(ids)
-    if count > len(row):
-        raise UserError(
-            f"{what} has {count} tokens but `{setting}` is {len(row)}; set `{setting}` to {count} or "
-            "more, or shorten the environment's text."
-        )
-    row[:count], row[count:] = ids, PAD
+    _require_room(len(ids), len(row), setting, what)
+    row[: len(ids)], row[len(ids) :] = ids, PAD
     return row
+
+
+def _require_room(count: int, room: int, setting: str, what: str) -> None:
+    if count > room:
+        raise UserError(
+            f"{what} has {count} tokens but `{setting}` is {room}; set `{setting}` to {count} or more, or shorten the "
+            "environment's text."
+        )
+
+
+# ---- labels -----------------------------------------------------------------------------------------------------
+
+
+MESSAGE_IDS = "message_ids"
+MESSAGE_LABELS = "message_labels"
+IGNORED = -100
+
+
+def encode_examples(
+    base: BaseModel, prompts: Sequence[str], messages: Sequence[str], max_tokens: int
+) -> dict[str, np.ndarray]:
+    """Token ids and labels of (message prompt, message) pairs.
+
+    Prompt and message are encoded together; labels begin where the encoding leaves that of the bare prompt,
+    and end with the end token.
+
+    Returns:
+        `message_ids` (B, T) int32, padded on the right, and `message_labels` (B, T) int32, -100
+        where nothing is learned.
+
+    Raises:
+        UserError: If a row is too long.
+    """
+    rows = []
+    for prompt, message in zip(prompts, messages, strict=True):
+        alone = base.encode(prompt)
+        whole = base.encode_with(prompt, message) if message else alone
+        shared = common_prefix(alone, whole)
+        rows.append((whole[:shared], whole[shared:] + [base.eos_id]))
+    width = max((len(head) + len(tail) for head, tail in rows), default=0)
+    _require_room(width, max_tokens, "max_prompt_tokens", "a prompt with its message")
+    ids = np.full((len(rows), width), PAD, np.int32)
+    labels = np.full((len(rows), width), IGNORED, np.int32)
+    for index, (head, tail) in enumerate(rows):
+        ids[index, : len(head) + len(tail)] = head + tail
+        labels[index, len(head) : len(head) + len(tail)] = tail
+    return {MESSAGE_IDS: ids, MESSAGE_LABELS: labels}
+
+
+# ---- utterances -------------------------------------------------------------------------------------------------
+
+
+UTTERANCE_IDS = "utterance_ids"
+UTTERANCE_TARGETS = "utterance_targets"
+MENU_IDS = "menu_ids"
+UTTERANCE_CHOICE = "utterance_choice"
+UTTERANCE_LOGP = "utterance_logp"
+UTTERANCE_MOMENT = "utterance_moment"
+SILENT = -1
+
+
+def encode_menu(base: BaseModel, menu: Sequence[str], templates: PromptTemplates = DEFAULT_TEMPLATES) -> np.ndarray:
+    """Token ids (K, C) of a menu's phrases, padded on the right."""
+    _, tails = encode_candidates(base, templates.message("."), menu)
+    ids = np.full((len(menu), max(map(len, tails))), PAD, np.int32)
+    for row, tail in zip(ids, tails, strict=True):
+        row[: len(tail)] = tail
+    return ids
+
+
+class UtteranceEncoder:
+    """Writes utterances as arrays of an observation.
+
+    Args:
+        base: Its tokenizer is used.
+        max_tokens: Longest message prompt in tokens.
+        max_words: Longest message in words, which bounds its tokens.
+        menu: The phrases of a menu; empty for free text.
+        templates: The prompts behind which messages stand.
+    """
+
+    def __init__(
+        self,
+        base: BaseModel,
+        max_tokens: int,
+        max_words: int,
+        menu: Sequence[str] = (),
+        templates: PromptTemplates = DEFAULT_TEMPLATES,
+    ) -> None:
+        self._base, self._max_tokens, self._templates = base, max_tokens, templates
+        # Whatever is drawn behind the longest prompt has room: a roll-out must not fail by a message.
+        self._width = max_tokens + (0 if menu else max_words * TOKENS_PER_WORD)
+        self._menu = tuple(menu)
+        self._menu_ids = encode_menu(base, self._menu, templates) if menu else None
+
+    def space(self) -> dict[str, gym.spaces.Box]:
+        """The spaces of the arrays."""
+        row = gym.spaces.Box(PAD, _TOP, (self._width,), np.int32)
+        common = {
+            UTTERANCE_IDS: row,
+            UTTERANCE_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
+            UTTERANCE_MOMENT: gym.spaces.Box(0, _TOP, (1,), np.int32),
+        }
+        if self._menu_ids is None:
+            return {**common, UTTERANCE_TARGETS: gym.spaces.Box(IGNORED, _TOP, (self._width,), np.int32)}
+        return {
+            **common,
+            MENU_IDS: gym.spaces.Box(PAD, _TOP, self._menu_ids.shape, np.int32),
+            UTTERANCE_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
+        }
+
+    def encode(self, view: TextObservation, said: Written | None, moment: int = 0) -> dict[str, np.ndarray]:
+        """The arrays of one row, with a log-probability of 0 that the caller puts right.
+
+        Args:
+            view: The speaker's observation.
+            said: Its message; `None` if it was not asked for one.
+            moment: Time of the message, on a clock that all agents of the episode share.
+
+        Raises:
+            UserError: If the prompt is too long.
+        """
+        prompt = self._base.encode(self._templates.message(view.text, view.subgoal))
+        _require_room(len(prompt), self._max_tokens, "max_prompt_tokens", "a message prompt")
+        ids = np.full(self._width, PAD, np.int32)
+        ids[: len(prompt)] = prompt
+        arrays: dict[str, np.ndarray] = {
+            UTTERANCE_IDS: ids,
+            UTTERANCE_LOGP: np.zeros(1, np.float32),
+            UTTERANCE_MOMENT: np.array([moment], np.int32),
+        }
+        if self._menu_ids is not None:
+            choice = SILENT if said is None else self._menu.index(said.text)
+            return {**arrays, MENU_IDS: self._menu_ids, UTTERANCE_CHOICE: np.array([choice], np.int32)}
+        labels = np.full(self._width, IGNORED, np.int32)
+        if said is not None:
+            end = len(prompt) + len(said.ids)
+            ids[len(prompt) : end] = labels[len(prompt) : end] = said.ids
+        return {**arrays, UTTERANCE_TARGETS: labels}

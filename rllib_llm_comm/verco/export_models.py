@@ -30,8 +30,7 @@ from rllib_llm_comm.policies.find_checkpoint import in_markdown
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.policy import load_network, load_networks
+from rllib_llm_comm.verco.language_network import LanguageNetwork, load_networks
 
 BASE, CARD = "base", "README.md"
 
@@ -81,7 +80,7 @@ def export_models(
 
 
 def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: bool) -> dict[str, LanguageNetwork]:
-    """The networks by agent; under no name the one that all share."""
+    """As of `load_networks`."""
     found = find_policy(checkpoint)
     manifest = read_manifest(found)
     if manifest.kind != LANGUAGE:
@@ -100,9 +99,7 @@ def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: boo
             f"{manifest.model_config['quantization']!r}, which is not exported; load its adapters on that base with "
             "PEFT."
         )
-    return (
-        load_networks(found, manifest, **changed) if manifest.agents else {"": load_network(found, manifest, **changed)}
-    )
+    return load_networks(found, manifest, **changed)
 
 
 def _write_all(networks: Mapping[str, LanguageNetwork], target: Path, merge: bool, dtype: str | None) -> None:

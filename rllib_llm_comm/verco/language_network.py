@@ -1,40 +1,72 @@
-"""The agents' network without RLlib: one frozen language model, two adapters and a critic; several in one batch."""
+"""The agents' network without RLlib: one frozen language model, two adapters and a critic; several in one batch.
+
+With it the log-probabilities of messages: of a teacher's labels (Verco Eq. 1), and of utterances, which PPO may train;
+and its files: adapters in PEFT's format and the critic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import FEATURES, MESSAGES, SCORING, phase
+from rllib_llm_comm.core.places import fetched
+from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
-from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
+from rllib_llm_comm.language.adapters import (
+    ACTION,
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    MESSAGE,
+    REFERENCE,
+    AdaptedModel,
+    AdapterConfig,
+    base_of_adapter,
+    read_adapter_settings,
+    require_rank,
+)
+from rllib_llm_comm.language.base_model import KNOWN, BaseModel, load_base_model, resolve_device
+from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.mixed_batch import MixedBatch
-from rllib_llm_comm.language.packing import PAD, micro_batches
+from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
+from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
+from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
+from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.verco.encoding import CANDIDATE_WORDS
-from rllib_llm_comm.verco.message_loss import (
+from rllib_llm_comm.verco.encoding import (
+    CANDIDATE_WORDS,
+    IGNORED,
+    MENU_IDS,
+    SILENT,
     UTTERANCE_CHOICE,
     UTTERANCE_IDS,
     UTTERANCE_TARGETS,
-    UtteranceTerms,
-    by_parts,
     encode_menu,
-    menu_logits,
-    utterance_terms,
 )
 from rllib_llm_comm.verco.settings import LanguageModelSettings
+
+logger = logging.getLogger(__name__)
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 # Results that are kept: rows of logits, greedy messages, and bytes of features.
@@ -164,9 +196,8 @@ class LanguageNetwork:
         # As wide as in observations, so that what is remembered of one is found for the other.
         width = max(self.settings.max_prompt_tokens, *map(len, rows))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
-        encoded = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
-        phrases = encoded[None].expand(len(rows), -1, -1)
-        logits = menu_logits(self._menu_scores, self.lm, ids, phrases).double().cpu()
+        phrases = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
+        logits = self._menu_logits(ids, phrases).double().cpu()
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]
         chances = (logits / temperature).softmax(-1).numpy()
@@ -176,27 +207,84 @@ class LanguageNetwork:
             draws = list(map(np.random.default_rng, seed))
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
-    def _menu_scores(
-        self, model: AdaptedModel, prompts: torch.Tensor, menu: torch.Tensor, mask: torch.Tensor, *, role: str
-    ) -> torch.Tensor:
-        """The engine's scores of a menu, the same behind all prompts; without gradient remembered.
+    def _menu_logits(self, prompts: torch.Tensor, menu: torch.Tensor, role: str = MESSAGE) -> torch.Tensor:
+        """Scores (B, K) of the phrases of a menu (K, C) behind message prompts (B, P); without gradient remembered.
 
         They are asked for to draw a message, for its probability, and of the reference in every epoch.
         """
 
         def compute(rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            count = len(rows[UTTERANCE_IDS])
-            return self._engine.scores(model, rows[UTTERANCE_IDS], menu[:count], mask[:count], role=role)
+            own = rows[UTTERANCE_IDS]
+            everything = torch.ones(len(own), len(menu), dtype=torch.bool)
+            return self._engine.scores(self.lm, own, menu.expand(len(own), -1, -1), everything, role=role)
 
         if torch.is_grad_enabled() or not self._engine.remembers:
             return compute({UTTERANCE_IDS: prompts})
-        self._menus[role].require((model.stamp(role), menu[0].cpu().numpy().tobytes()))
-        return _remembered(self._menus[role], {UTTERANCE_IDS: prompts.int()}, compute).to(model.device)
+        self._menus[role].require((self.lm.stamp(role), menu.cpu().numpy().tobytes()))
+        return _remembered(self._menus[role], {UTTERANCE_IDS: prompts.int()}, compute).to(self.lm.device)
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> UtteranceTerms:
-        """`message_loss.utterance_terms` of this network, with its engine and its bound on a micro-batch."""
-        bound = self.micro_batch_tokens
-        return utterance_terms(self._menu_scores, self.lm, observations, bound, kl=kl)
+        """Log-probability, entropy and KL divergence of utterances; differentiable in the message adapter's weights.
+
+        Equal rows are computed once.
+
+        Args:
+            observations: Batched arrays of an `UtteranceEncoder`.
+            kl: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+                gradients are recorded.
+
+        Returns:
+            The terms, on the inputs' device.
+        """
+        device = observations[UTTERANCE_IDS].device
+        spoke = spoken(observations)
+        if not spoke.any():
+            nothing = torch.zeros(len(spoke), device=device)
+            return UtteranceTerms(nothing, nothing, nothing, spoke)
+        menu = observations[MENU_IDS][0] if MENU_IDS in observations else None
+        names = (UTTERANCE_IDS, UTTERANCE_TARGETS if menu is None else UTTERANCE_CHOICE)
+        rows, inverse = distinct_rows(torch.cat([observations[name][spoke].long().cpu() for name in names], dim=1))
+        width = observations[UTTERANCE_IDS].shape[1]
+        ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
+        wanted = torch.is_grad_enabled() if kl is None else kl
+        reference = REFERENCE in self.lm.roles and wanted
+
+        def part(ids: torch.Tensor, said: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            if menu is None:
+                return self._free_terms(ids, said, reference)
+            return self._menu_terms(ids, said[:, 0], menu, reference)
+
+        bound = self.micro_batch_tokens if torch.is_grad_enabled() else None
+        parts = [] if bound is None else micro_batches(rows, (ids != PAD).sum(1).cpu(), bound)
+        place = torch.nonzero(spoke)[:, 0]
+        log_probs, entropy, divergence = (
+            torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
+            for term in by_parts(part, (ids, said), parts)
+        )
+        return UtteranceTerms(log_probs, entropy, divergence, spoke)
+
+    def _free_terms(self, ids: torch.Tensor, labels: torch.Tensor, with_reference: bool) -> tuple[torch.Tensor, ...]:
+        row, column, logits = label_logits(self.lm, ids, labels)
+        log_probs = logits.log_softmax(-1)
+        reference = None
+        if with_reference:
+            with torch.no_grad():
+                reference = label_logits(self.lm, ids, labels, REFERENCE)[2].log_softmax(-1)
+        tokens = labels.to(self.lm.device)[row, column].long()
+        chosen = log_probs.gather(1, tokens[:, None])[:, 0]
+        nothing = torch.zeros(len(ids), device=self.lm.device)
+        return tuple(nothing.index_add(0, row, term) for term in (chosen, *_entropy_and_kl(log_probs, reference)))
+
+    def _menu_terms(
+        self, prompts: torch.Tensor, choice: torch.Tensor, menu: torch.Tensor, with_reference: bool
+    ) -> tuple[torch.Tensor, ...]:
+        log_probs = self._menu_logits(prompts, menu).log_softmax(-1)
+        reference = None
+        if with_reference:
+            with torch.no_grad():
+                reference = self._menu_logits(prompts, menu, REFERENCE).log_softmax(-1)
+        chosen = log_probs.gather(1, choice.long().to(log_probs.device)[:, None])[:, 0]
+        return (chosen, *_entropy_and_kl(log_probs, reference))
 
     @property
     def remembers(self) -> bool:
@@ -380,6 +468,137 @@ def _row_keys(arrays: Iterable[torch.Tensor]) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 
+# ---- messages ---------------------------------------------------------------------------------------------------
+
+
+def message_log_probs(
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability of every label token under the message adapter; differentiable.
+
+    Args:
+        model: The adapted model; its dropout is active while gradients are recorded.
+        ids: (B, T) token ids, padded on the right.
+        labels: (B, T); -100 where nothing is predicted.
+
+    Returns:
+        Log-probabilities (B, T), 0 where nothing is predicted, and whether the most likely token is the label
+        (B, T), False there; both on the inputs' device.
+    """
+    device = ids.device
+    with _dropout(model):
+        row, target, logits = label_logits(model, ids, labels)
+    tokens = labels.to(model.device)[row, target].long()
+    chosen = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
+    log_probs = torch.zeros(ids.shape, dtype=torch.float32, device=model.device)
+    log_probs = log_probs.index_put((row, target), chosen)
+    hits = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
+    hits = hits.index_put((row, target), logits.argmax(-1) == tokens)
+    return log_probs.to(device), hits.to(device)
+
+
+def label_logits(
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, role: str = MESSAGE
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The model's word on every label token; differentiable.
+
+    Args:
+        model: The adapted model.
+        ids: (B, T) token ids, padded on the right.
+        labels: (B, T); -100 where nothing is predicted.
+        role: The adapter in use.
+
+    Returns:
+        Rows (N,) and columns (N,) of the labels, and the vocabulary's logits (N, V) before each; all on the model's
+        device.
+    """
+    device = ids.device
+    column = torch.arange(ids.shape[1], device=device)
+    used = torch.where(labels != IGNORED, column + 1, 0).amax(1)
+    width = int(used.max())
+    model.base.require_positions(width)
+    inner_ids = ids[:, :width].long().clamp(min=0).to(model.device)
+    inner_labels = labels[:, :width].long().to(model.device)
+    attention = (column[:width] < used[:, None]).long().to(model.device)
+    # Only where a token is predicted: a prompt is much longer than its message.
+    row, target = torch.nonzero(inner_labels != IGNORED, as_tuple=True)
+    with model.use(role):
+        hidden = model.hidden_states(inner_ids, attention, places=(row, target - 1))
+    return row, target, model.logits(hidden)
+
+
+@contextlib.contextmanager
+def _dropout(model: AdaptedModel) -> Iterator[None]:
+    active = model.config.dropout > 0 and torch.is_grad_enabled()
+    if active:
+        model.peft_model.train()
+    try:
+        yield
+    finally:
+        if active:
+            model.peft_model.eval()
+
+
+def spoken(observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """True (B,) for rows with a message, of batched arrays of an `UtteranceEncoder`."""
+    if MENU_IDS in observations:
+        return observations[UTTERANCE_CHOICE][:, 0] != SILENT
+    return (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
+
+
+@dataclass(frozen=True)
+class UtteranceTerms:
+    """Terms of the loss of messages under the present adapter, row by row (B,); 0 in rows without a message.
+
+    Attributes:
+        log_probs: Log-probability of the message; differentiable.
+        entropy: Of free text the sum over the message's tokens of the exact entropy of the next token; of a menu the
+            entropy of the choice. In nats; differentiable.
+        kl: KL divergence of the message adapter from the reference, exact over the vocabulary (menu), summed likewise;
+            differentiable. 0 where there is no reference.
+        spoke: True if the row has a message.
+    """
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor
+    kl: torch.Tensor
+    spoke: torch.Tensor
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Mean of (B,) values over the rows with a message; 0 if there is none."""
+        return values.sum() / self.spoke.sum().clamp(min=1)
+
+
+def by_parts(
+    compute: Callable[..., tuple[torch.Tensor, ...]], columns: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """What a function makes of rows, with the activations of one part at a time.
+
+    Activation checkpointing: each part is computed now without a graph and again in the backward pass.
+
+    Args:
+        compute: Takes the columns of some rows.
+        columns: The columns of all rows, (B, ...) each.
+        parts: Row numbers of each part; fewer than two: all rows at once.
+    """
+    if len(parts) < 2:
+        return compute(*columns)
+    found = [
+        checkpoint(compute, *(column[part.to(column.device)] for column in columns), use_reentrant=False)
+        for part in parts
+    ]
+    back = torch.argsort(torch.cat(list(parts))).to(found[0][0].device)
+    return tuple(torch.cat(results)[back] for results in zip(*found, strict=True))
+
+
+def _entropy_and_kl(log_probs: torch.Tensor, reference: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entropy and KL divergence (N,) of distributions (N, V), from a reference if there is one."""
+    chances = log_probs.exp()
+    entropy = -(chances * log_probs).sum(-1)
+    kl = torch.zeros_like(entropy) if reference is None else (chances * (log_probs - reference)).sum(-1)
+    return entropy, kl
+
+
 # ---- several on one base ----------------------------------------------------------------------------------------
 
 
@@ -460,11 +679,11 @@ class BatchedNetworks:
     @torch.no_grad()
     def score_ahead(self, asked: Sequence[tuple[LanguageNetwork, Mapping[str, torch.Tensor]]]) -> None:
         """Lets networks score what they do not remember, so that their `remembered_logits` finds it."""
-        missing = (
-            [(network, rows, network.unscored(rows)) for network, rows in asked] if self._mixed is not None else []
-        )
-        missing = [one for one in missing if one[2]]
-        if self._mixed is None or not self.is_quicker([network for network, _, own in missing for _ in own]):
+        if self._mixed is None:
+            return
+        missing = [(network, rows, own) for network, rows in asked if (own := network.unscored(rows))]
+        networks = [network for network, _, own in missing for _ in own]
+        if not self.is_quicker(networks):
             return
         with phase(SCORING):
             columns = {
@@ -472,7 +691,7 @@ class BatchedNetworks:
                 for name, fill in _FILLED.items()
             }
             scores = self._mixed.scores(
-                [self._numbers[network] for network, _, own in missing for _ in own],
+                [self._numbers[network] for network in networks],
                 columns[PROMPT_IDS],
                 columns[CANDIDATE_IDS],
                 columns[ACTION_MASK],
@@ -540,3 +759,322 @@ def _joined(arrays: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
         return F.pad(array, [edge for size in reversed(missing) for edge in (0, size)], value=fill)
 
     return torch.cat([filled(array) for array in arrays])
+
+
+# ---- its files --------------------------------------------------------------------------------------------------
+
+
+_CRITIC = "critic.safetensors"
+TRAINS_ALONE = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
+"""Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
+TEMPLATES_OF = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
+"""Role of an adapter -> templates of the prompts that it reads."""
+_told: set[str] = set()
+
+
+def base_model_digest(base: BaseModel) -> str:
+    """A short fingerprint of a base model: its shape and a few rows of its embedding."""
+    weight = base.model.get_input_embeddings().weight
+    sample = weight[:: max(1, len(weight) // 16)][:16].detach().float().cpu().numpy()
+    shape = [list(weight.shape), sum(p.numel() for p in base.model.parameters())]
+    return hashlib.blake2b(json.dumps(shape).encode() + sample.tobytes(), digest_size=8).hexdigest()
+
+
+def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
+    """True if a policy's adapters were trained on these weights, held in whatever format."""
+    if manifest.base_model_sha256 and manifest.base_model_sha256 == base.sha256:
+        return True
+    return manifest.base_model_digest == base_model_digest(base)
+
+
+def policy_files(network: LanguageNetwork) -> dict[str, bytes]:
+    """Adapters and critic as file contents by relative path."""
+    from safetensors.torch import save
+
+    files: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for role in network.lm.roles:
+            network.lm.save_adapter(role, Path(scratch) / role)
+            for path in sorted((Path(scratch) / role).iterdir()):
+                files[f"adapters/{role}/{path.name}"] = path.read_bytes()
+    if network.settings.critic_hiddens is not None:
+        files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in network.critic.state_dict().items()})
+    return files
+
+
+def load_networks(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any
+) -> dict[str, LanguageNetwork]:
+    """Builds the networks of a policy folder by agent, or that of all agents under no name, as `load_network`."""
+    return {agent: load_network(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents or ("",)}
+
+
+def load_network(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, *, reference: bool = False, **overrides: Any
+) -> LanguageNetwork:
+    """Builds the network of a policy folder.
+
+    Args:
+        folder: The policy folder, or that of one of its agents.
+        manifest: Its manifest.
+        reference: True if it has a reference adapter also where the folder holds none (then a fresh one).
+        **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
+            same model).
+
+    Raises:
+        UserError: If files are missing, the base model is withheld or another one, or weights do not fit the
+            settings.
+    """
+    values = {name: granted(value) for name, value in {**manifest.model_config, **overrides}.items()}
+    settings = LanguageModelSettings.from_mapping(values)
+    held = Path(folder) / "adapters"
+    roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
+    for role in roles:
+        read_adapter_settings(held / role, role)
+        require_rank(held / role, role, settings.lora_r)
+    critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
+    _require_critic(str(folder), settings, critic)
+    network = LanguageNetwork(settings, reference=reference or REFERENCE in roles)
+    _require_same_base(network.lm.base, manifest, str(folder))
+    for role in roles:
+        network.lm.load_adapter(role, held / role)
+    try:
+        network.critic.load_state_dict(critic)
+    except RuntimeError as error:
+        raise _misfit(str(folder), error) from error
+    return network
+
+
+def take_files(network: LanguageNetwork, files: Mapping[str, bytes]) -> None:
+    """Loads adapters and critic into a network of the same settings.
+
+    Args:
+        network: The network; a reference adapter that the files do not have stays.
+        files: From `policy_files`.
+    """
+    from safetensors.torch import load
+
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, content in files.items():
+            (Path(scratch) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(scratch) / name).write_bytes(content)
+        for role in network.lm.roles:
+            if (Path(scratch) / "adapters" / role).is_dir():
+                network.lm.load_adapter(role, Path(scratch) / "adapters" / role)
+    if _CRITIC in files and network.settings.critic_hiddens is not None:
+        network.critic.load_state_dict(load(files[_CRITIC]))
+
+
+def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
+    inputs = next((tensor.shape[-1] for tensor in weights.values() if tensor.dim() == 2), 1)
+    try:
+        require_shapes(lambda: build_critic(inputs, settings.critic_hiddens), weights)
+    except RuntimeError as error:
+        raise _misfit(folder, error) from error
+
+
+def _misfit(folder: str, error: RuntimeError) -> UserError:
+    reason = " ".join(str(error).split())[:300]
+    return UserError(
+        f"the critic in {str(Path(folder) / _CRITIC)!r} does not fit its own settings ({reason}); save the checkpoint "
+        "again."
+    )
+
+
+def load_adapter_of(
+    network: LanguageNetwork,
+    path: str | os.PathLike[str],
+    agent: str | None = None,
+    role: str = MESSAGE,
+    into: str | None = None,
+) -> None:
+    """Loads one adapter of a checkpoint, and nothing else of it.
+
+    Args:
+        network: The network it goes into.
+        path: A checkpoint, as of `find_policy`, or a PEFT adapter folder.
+        agent: The adapter's agent, of a checkpoint in which each agent has its own.
+        role: The adapter that is taken: `MESSAGE` or `ACTION`.
+        into: The network's adapter that takes its weights; by default that of the same role.
+
+    Raises:
+        UserError: If there is none, it was never trained, or it belongs to another base model.
+    """
+    root = fetched(path, "checkpoint")
+    base = network.lm.base
+    if (root / ADAPTER_CONFIG).is_file():
+        _require_role(root, role)
+        trained_on = base_of_adapter(read_adapter_settings(root, role))
+        if trained_on and not _same_name(trained_on, base.name):
+            raise _other_base(str(root), trained_on, base.name)
+        network.lm.load_adapter(into or role, root)
+        above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
+        if above is not None:  # it lies in a policy folder, maybe in that of one agent
+            tell_once(other_prompts(path, read_manifest(above), network.settings, TEMPLATES_OF[role]))
+        return
+    folder = find_policy(root)
+    manifest = read_manifest(folder)
+    _require_same_base(base, manifest, str(path))
+    if manifest.agents:
+        if agent is None or agent not in manifest.agents:
+            listed = ", ".join(manifest.agents)
+            raise UserError(
+                f"checkpoint {str(path)!r} has a {role} adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / role)!r}."
+            )
+        folder = folder / agent
+    _require_learned(str(path), manifest, role)
+    network.lm.load_adapter(into or role, folder / "adapters" / role)
+    if role == ACTION:
+        _tell_other_scores(str(path), manifest, network.settings)
+    tell_once(other_prompts(path, manifest, network.settings, TEMPLATES_OF[role]))
+
+
+def other_prompts(
+    path: str | os.PathLike[str],
+    manifest: PolicyManifest,
+    settings: LanguageModelSettings,
+    templates: Sequence[str] = AGENT_TEMPLATES,
+) -> str:
+    """A sentence if weights were trained with other prompts than they get here; else empty."""
+    trained = manifest.model_config.get("prompts", DEFAULT)
+    if not isinstance(trained, Mapping) and trained not in SHIPPED:
+        return ""  # no checkpoint of ours names a folder
+    before, now = read_prompts(trained), read_prompts(settings.prompts)
+    other = [name for name in templates if before[name] != now[name]]
+    if not other:
+        return ""
+    return (
+        f"{str(path)!r} was trained with other prompts than `prompts` gives it here: the templates {', '.join(other)} "
+        "differ; it goes on with those given here."
+    )
+
+
+def tell_once(sentence: str) -> None:
+    """Warns with a sentence, unless it is empty or this process has told it before."""
+    if sentence and sentence not in _told:
+        _told.add(sentence)
+        logger.warning("%s", sentence)
+
+
+def check_adapter_of(
+    path: str | os.PathLike[str],
+    base_model: str,
+    prompt_format: str = PLAIN,
+    prompt_date: str = PROMPT_DATE,
+    role: str = MESSAGE,
+) -> None:
+    """Finds out whether an adapter for a base model is at a path, without loading the model.
+
+    Args:
+        path: As for `load_adapter_of`.
+        base_model: The name of the base model it is to be used with.
+        prompt_format: The format of prompts that it is to read.
+        prompt_date: The day that a chat template shows.
+        role: The adapter that is taken: `MESSAGE` or `ACTION`.
+
+    Raises:
+        UserError: If there is none, it was never trained, it belongs to another base model or format, or its weights
+            cannot be read or are not finite.
+    """
+    root = fetched(path, "checkpoint")
+    if (root / ADAPTER_CONFIG).is_file():
+        _require_role(root, role)
+        adapters = [root]
+        trained_on = base_of_adapter(read_adapter_settings(root, role))
+    else:
+        folder = find_policy(root)
+        manifest = read_manifest(folder)
+        adapters = [folder / agent / "adapters" / role for agent in manifest.agents or ("",)]
+        trained_on = manifest.model_config.get("base_model")
+        _require_same_form(str(path), manifest, prompt_format, prompt_date)
+        if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
+            raise UserError(
+                f"checkpoint {str(path)!r} has no {role} adapter; give a checkpoint of {TRAINS_ALONE[role]} or of "
+                "Verco."
+            )
+        _require_learned(str(path), manifest, role)
+    for adapter in adapters:
+        read_adapter_settings(adapter, role)
+        read_weights(adapter / ADAPTER_WEIGHTS)
+    # Two paths may be the same model; whether they are is known only when it is loaded.
+    if trained_on and {trained_on, base_model} & set(KNOWN) and not _same_name(trained_on, base_model):
+        raise _other_base(str(path), trained_on, base_model)
+
+
+def _tell_other_scores(where: str, manifest: PolicyManifest, settings: LanguageModelSettings) -> None:
+    """Warns where the same adapter makes another policy, since its scores are read otherwise."""
+    for name in ("score_normalization", "temperature"):
+        known, here = manifest.model_config.get(name), getattr(settings, name)
+        if known is not None and known != here:
+            logger.warning(
+                "The action adapter of %r was trained with `%s` %r, but `%s` is %r here: it begins as another policy "
+                "than the one that was judged.",
+                where,
+                name,
+                known,
+                name,
+                here,
+            )
+
+
+def _require_role(adapter: Path, role: str) -> None:
+    """Refuses an adapter of this package's folders that is another role's; PEFT knows no roles."""
+    if adapter.parent.name == "adapters" and adapter.name in TRAINS_ALONE and adapter.name != role:
+        raise UserError(
+            f"{str(adapter)!r} is the {adapter.name} adapter of a policy, but its {role} adapter is needed; give "
+            f"{str(adapter.with_name(role))!r}, or a checkpoint of {TRAINS_ALONE[role]} or of Verco."
+        )
+
+
+def _require_learned(where: str, manifest: PolicyManifest, role: str) -> None:
+    """Refuses the adapter that supervised training of the other role has left as it began."""
+    kept = f"{role}_checkpoint"
+    for other, algorithm in TRAINS_ALONE.items():
+        if other != role and manifest.algorithm == algorithm and not manifest.provenance.get(kept):
+            raise UserError(
+                f"checkpoint {where!r} is of {algorithm}, which trains the {other} adapter alone, but its {role} "
+                f"adapter is needed; give a checkpoint of {TRAINS_ALONE[role]} or of Verco."
+            )
+
+
+def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
+    _require_same_form(where, manifest, base.prompt_format, base.prompt_date)
+    if not manifest.base_model_digest:
+        return
+    told, known, here = str(manifest.model_config.get("base_model")), manifest.base_model_sha256, base.sha256
+    if not has_base(manifest, base):
+        raise _other_base(where, told, base.name, known, here)
+    if known and here and known != here:  # weights that were saved anew, or of which only those in between are others
+        tell_once(
+            f"the adapters in {where!r} were trained on base model {told!r}{_of_file(known)}, but `base_model` "
+            f"{base.name!r} is another file{_of_file(here)}: its shape and embedding are the same, the weights between "
+            "may not be."
+        )
+
+
+def _require_same_form(where: str, manifest: PolicyManifest, prompt_format: str, prompt_date: str) -> None:
+    """Refuses adapters that know prompts in another format, or a chat with another date."""
+    known, here = manifest.model_config, {"prompt_format": prompt_format, "prompt_date": prompt_date}
+    for name, default in (("prompt_format", PLAIN), ("prompt_date", PROMPT_DATE)):
+        if known.get(name, default) != here[name] and (name == "prompt_format" or prompt_format == CHAT):
+            raise UserError(
+                f"the adapters in {where!r} were trained with `{name}` {known.get(name, default)!r} but `{name}` is "
+                f"{here[name]!r} here; set it to {known.get(name, default)!r}, or train new ones."
+            )
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
+
+
+def _other_base(where: str, trained_on: str, base: str, known: str = "", here: str = "") -> UserError:
+    return UserError(
+        f"the adapters in {where!r} were trained on base model {trained_on!r}{_of_file(known)}, whose weights are not "
+        f"those of `base_model` {base!r}{_of_file(here)}; use the base model that they were trained on, or train new "
+        "ones."
+    )
+
+
+def _of_file(digest: str) -> str:
+    return f" (sha256 {digest[:12]}...)" if digest else ""

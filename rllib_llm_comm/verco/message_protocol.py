@@ -175,7 +175,6 @@ class MessageProtocol:
         return bool(self.settings.message_menu) and self.settings.messages in ("menu", *SHUFFLED, SWAPPED)
 
     def _seed(self, speakers: Sequence[Speaker]) -> int | list[int]:
-        """The seed of all speakers, or of each."""
         own = [speaker.rng for speaker in speakers if speaker.rng is not None]
         if len(own) < len(speakers):
             return self._random.randrange(_MOST_SEEDS)
@@ -361,7 +360,6 @@ class ServedAdapter:
 
 
 def _digest(model: AdaptedModel) -> str:
-    """Short digest of the weights of the message adapter."""
     whole = hashlib.sha256()
     for name, weights in model.named_adapter_parameters(MESSAGE):
         whole.update(name.encode())

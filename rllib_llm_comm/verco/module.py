@@ -1,36 +1,79 @@
-"""The RLModule of agents that talk: frozen language model, message and action adapters, critic."""
+"""Agents that talk, in RLlib: their module, the connector by which they hear each other, a teacher's callback.
+
+The module is a frozen language model with message and action adapters and a critic.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import gymnasium as gym
+import numpy as np
 import torch
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.vector.sync_vector_multi_agent_env import SyncVectorMultiAgentEnv
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.rllib.utils.typing import StateDict
 from torch import nn
 
-from rllib_llm_comm.core.errors import require_choice
+from rllib_llm_comm.chat.chat_model import concurrent_questions, side_by_side
+from rllib_llm_comm.core import phases
+from rllib_llm_comm.core.errors import UserError, require_choice, space_text
+from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
+from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
+from rllib_llm_comm.policies.seated_policy import Told
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork
-from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
-from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.rl.callbacks import ChatCost
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, MAILBOX, PROMPT_IDS
+from rllib_llm_comm.rl.connectors import newest_observation
+from rllib_llm_comm.rl.rllib_adapter import wrap_games
+from rllib_llm_comm.verco.encoding import (
+    CANDIDATES,
+    MESSAGE_IDS,
+    MESSAGE_LABELS,
+    TEXT,
+    UTTERANCE_LOGP,
+    ObservationEncoder,
+    TextObservation,
+    UtteranceEncoder,
+    encoded_space,
+    is_text_observation,
+    read_observation,
+)
+from rllib_llm_comm.verco.language_network import (
+    BatchedNetworks,
+    LanguageNetwork,
+    base_model_digest,
+    base_of,
+    load_adapter_of,
+    message_log_probs,
+    policy_files,
+)
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
+from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 logger = logging.getLogger(__name__)
+
+# ---- the module -----------------------------------------------------------------------------------------------------
+
 
 MESSAGE_LOG_PROBS = "message_log_probs"
 MESSAGE_HITS = "message_hits"
@@ -246,3 +289,363 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         network = self.network
         digests = (base_model_digest(network.lm.base), network.lm.base.sha256)
         return PolicyExport(LANGUAGE, policy_files(network), network.settings.to_dict(), *digests)
+
+
+# ---- messages -------------------------------------------------------------------------------------------------------
+
+
+METRICS_WINDOW = 100
+"""Moments over which metrics of messages are means."""
+SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"
+"""Metrics of controls that change messages: how many are as before, and how many are silence."""
+
+
+class _Entry(NamedTuple):
+    """An agent whose newest observation is in words."""
+
+    episode: MultiAgentEpisode
+    agent: Any
+    single: SingleAgentEpisode
+
+    @property
+    def acts(self) -> bool:
+        """True if it has to choose; nobody acts on a final observation."""
+        return not self.episode.is_done and not self.single.is_done
+
+
+class MessageExchange(ConnectorV2):
+    """Lets all agents that act now write messages, exchanges these, and writes the action prompts.
+
+    Input: multi-agent episodes whose newest observations are dicts with `text`, `candidates` and, optionally,
+    `action_mask`, `subgoal` and `teacher_message`. Output: the same episodes, where these observations are
+    replaced by the token ids of `encoded_space`. So roll-out, learner, bootstrap rows and recorded data see
+    one text.
+
+    Messages of all agents of all environments are written in one batch. The mailbox (latest message of every
+    agent) travels in the episode's `custom_data`: it survives the cuts between roll-out fragments and ends
+    with the episode.
+    Final observations get no new messages: nobody acts on them.
+
+    .. testcode::
+        :skipif: True
+
+        config.env_runners(
+            env_to_module_connector=lambda env, spaces, device: MessageExchange(
+                language_model={"base_model": "embedded"}, communication={"messages": "student"}
+            )
+        )
+
+    Args:
+        input_observation_space: Dict of the agents' text observations.
+        input_action_space: Dict of the agents' Discrete spaces.
+        language_model: The module's `model_config`; gives the widths of the arrays.
+        communication: Fields of `CommunicationSettings`.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space | None = None,
+        input_action_space: gym.Space | None = None,
+        *,
+        language_model: Mapping[str, Any] | None = None,
+        communication: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._settings = LanguageModelSettings.from_mapping(dict(language_model or {}))
+        self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
+        self._protocol: MessageProtocol | None = None
+        self._encoders: dict[str, ObservationEncoder] = {}
+        self._utterances: UtteranceEncoder | None = None
+        self._batched = BatchedNetworks([])
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    def policy_record(self) -> dict[str, Any]:
+        """What a policy folder tells of the messages."""
+        return {"communication": self._communication.to_dict()}
+
+    @override(ConnectorV2)
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space, input_action_space: gym.Space
+    ) -> gym.Space:
+        """The agents' observation spaces in token ids."""
+        if not isinstance(input_observation_space, gym.spaces.Dict):
+            return input_observation_space
+        spaces: dict[str, gym.Space] = {}
+        for agent, space in input_observation_space.spaces.items():
+            if not (isinstance(space, gym.spaces.Dict) and {TEXT, CANDIDATES} <= set(space.spaces)):
+                raise UserError(
+                    f"the observation space of agent {agent!r} is {space_text(space)}, but must be a Dict with `text` "
+                    "and `candidates`; make the environment tell its observation in words."
+                )
+            action_space = input_action_space[agent]  # type: ignore[index]
+            if not isinstance(action_space, gym.spaces.Discrete):
+                raise UserError(
+                    f"the action space of agent {agent!r} is {action_space}, but must be Discrete: one index "
+                    "per candidate phrase."
+                )
+            encoded = encoded_space(self._settings, int(action_space.n))
+            utterances = self._utterance_encoder().space() if self._communication.train_messages else {}
+            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **utterances})
+        return gym.spaces.Dict(spaces)
+
+    @override(ConnectorV2)
+    def __call__(
+        self,
+        *,
+        rl_module: RLModule,
+        batch: dict[str, Any],
+        episodes: list[MultiAgentEpisode],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Replaces the newest observations of the episodes by token ids, messages included."""
+        with phases.phase(phases.TEXT):
+            self._exchange(rl_module, episodes, metrics, explore is False)
+        return batch
+
+    def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any, greedy: bool) -> None:
+        waiting: list[_Entry] = []
+        observations = {}
+        for episode in episodes:
+            # Partners play inside the game, unseen by RLlib; those that have not spoken yet do so now.
+            if isinstance(mailbox := episode.custom_data.get(MAILBOX), Told) and not episode.is_done:
+                mailbox.complete()
+            singles = episode.agent_episodes
+            for agent in sorted(singles, key=str):
+                single = singles[agent]
+                if len(single.observations) and is_text_observation(raw := newest_observation(single)):
+                    waiting.append(_Entry(episode, agent, single))
+                    observations[id(single)] = read_observation(raw)
+        speaking = [entry for entry in waiting if entry.acts]
+        said = self._write(rl_module, speaking, observations, greedy)
+        replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
+        message_of = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
+        utterances = self._utterance_arrays(rl_module, waiting, observations, message_of)
+        for episode, agent, single in waiting:
+            heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
+            encoder = self._encoder(rl_module, episode.module_for(agent))
+            arrays = {**encoder.encode(observations[id(single)], heard), **utterances.get(id(single), {})}
+            if (seen := single.observations).finalized:
+                single.set_observations(at_indices=-1, new_data=arrays)
+            else:
+                seen.data[-1] = arrays
+            space = self.observation_space[agent]
+            if single.observation_space is not space:  # setting it makes its structure anew
+                single.observation_space = space
+        if metrics is not None and said and self._communication.messages != "none":
+            for name, value in message_metrics([message.text for message in said]).items():
+                metrics.log_value(name, value, window=METRICS_WINDOW)
+            if replaced:  # a control that changes few messages shows little
+                for name, flags in (
+                    (SHUFFLED_SAME_SHARE, [new == true for true, new in replaced]),
+                    (SHUFFLED_SILENT_SHARE, [not new for _, new in replaced]),
+                ):
+                    metrics.log_value(name, float(np.mean(flags)), window=METRICS_WINDOW)
+
+    def _write(
+        self,
+        rl_module: RLModule,
+        speaking: Sequence[_Entry],
+        observations: Mapping[int, TextObservation],
+        greedy: bool,
+    ) -> list[Written]:
+        """Messages of the agents, each by its own module; with their token ids where PPO trains free text."""
+        speakers, networks = [], []
+        with_ids = self._communication.train_messages and self._communication.messages == "student"
+        needs_facts = self._communication.messages in SHUFFLED
+        self._batched = batched_networks_of(rl_module, self._batched)
+        modules: dict[str, Any] = {}
+        for episode, agent, single in speaking:
+            mailbox = episode.custom_data.setdefault(MAILBOX, {})
+            secret = _secret(episode) if needs_facts else ""
+            module_id = episode.module_for(agent)
+            if module_id not in modules:
+                modules[module_id] = _unwrapped(rl_module, module_id)
+            module = modules[module_id]
+            templates = module.network.settings.templates
+            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
+            networks.append(module.network)
+        write = self._batched.writer(networks, with_ids)
+        if not with_ids:
+            models = [network.lm for network in networks]
+            return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
+        drawn: list[Written] = []
+
+        def write_and_keep(prompts: list[str], **kwargs: Any) -> list[str]:
+            drawn.extend(write(prompts, **kwargs))
+            return [message.text for message in drawn]
+
+        self._message_protocol().speak(speakers, write_and_keep, greedy)
+        return drawn
+
+    def _utterance_arrays(
+        self,
+        rl_module: RLModule,
+        waiting: Sequence[_Entry],
+        observations: Mapping[int, TextObservation],
+        message_of: Mapping[int, Written],
+    ) -> dict[int, dict[str, np.ndarray]]:
+        """Arrays of the messages that PPO trains, with their probability; by the id of the agent's episode."""
+        if not self._communication.train_messages:
+            return {}
+        found: dict[int, dict[str, np.ndarray]] = {}
+        by_module: dict[str, list[int]] = {}
+        for episode, agent, single in waiting:
+            message = message_of.get(id(single))
+            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], message, episode.env_t)
+            by_module.setdefault(episode.module_for(agent), []).append(id(single))
+        for module_id, keys in by_module.items():
+            names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]
+            batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
+            with torch.no_grad():
+                log_probs = _unwrapped(rl_module, module_id).network.utterance_terms(batch).log_probs
+            for key, value in zip(keys, log_probs.tolist(), strict=True):
+                found[key] = {**found[key], UTTERANCE_LOGP: np.array([value], np.float32)}
+        return found
+
+    def _utterance_encoder(self) -> UtteranceEncoder:
+        if self._utterances is None:
+            menu = self._communication.message_menu if self._communication.messages == "menu" else ()
+            longest = self._communication.max_message_words
+            self._utterances = UtteranceEncoder(
+                base_of(self._settings), self._settings.max_prompt_tokens, longest, menu, self._settings.templates
+            )
+        return self._utterances
+
+    def _message_protocol(self) -> MessageProtocol:
+        if self._protocol is None:
+            # RLlib seeds numpy in every EnvRunner from `seed` and the runner's index.
+            self._protocol = MessageProtocol(self._communication, seed=int(np.random.randint(2**31 - 1)))
+        return self._protocol
+
+    def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
+        if module_id not in self._encoders:
+            network = _unwrapped(rl_module, module_id).network
+            settings = self._settings.replace(prompts=network.settings.prompts)
+            self._encoders[module_id] = ObservationEncoder(network.lm.base, settings)
+        return self._encoders[module_id]
+
+
+def message_metrics(said: Sequence[str]) -> dict[str, float]:
+    """Metrics of the messages of one moment, of which there is one at least.
+
+    Returns:
+        `message_words`: mean words. `message_vocabulary`: different words. `message_distinct_share`: share of different
+        messages. `message_printable_share`: share of those in printable ASCII. `message_understood_share`: share of
+        those that are a sentence of one of the package's games (`verco.message_protocol.is_understood`), as scripted
+        players use them.
+    """
+    return {
+        "message_words": sum([len(message.split()) for message in said]) / len(said),
+        "message_vocabulary": len({word for message in said for word in message.split()}),
+        "message_distinct_share": len(set(said)) / len(said),
+        "message_printable_share": sum(one.isascii() and one.isprintable() for one in said) / len(said),
+        "message_understood_share": sum(map(is_understood, said)) / len(said),
+    }
+
+
+def _secret(episode: MultiAgentEpisode) -> str:
+    """Facts told to anybody, by the latest infos of all agents."""
+    latest = {agent: single.infos[-1] for agent, single in episode.agent_episodes.items() if len(single.infos)}
+    return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
+
+
+def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
+    module = rl_module[module_id].unwrapped()
+    if not hasattr(module, "write_messages"):
+        raise UserError(
+            f"module {module_id!r} is {type(module).__name__}, which cannot write messages; use "
+            "LLMCommModule with the MessageExchange connector."
+        )
+    return module
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A game whose step, or reset, has been played already."""
+
+    unwrapped: Any
+    result: Any
+
+    def reset(self) -> Any:
+        return self.result
+
+    def step(self, actions: Any) -> Any:
+        return self.result
+
+
+class GamesSideBySide(SyncVectorMultiAgentEnv):
+    """Games that go on while others wait for a chat model's answer; each takes the course that it takes alone.
+
+    Attributes:
+        at_once: Most games that have begun a step and not finished it.
+    """
+
+    at_once: int
+    envs: list[Any]
+
+    @override(SyncVectorMultiAgentEnv)
+    def step(self, actions: list[dict[Any, Any]]) -> Any:
+        """One step of each game."""
+        games, over = self.envs, self._autoreset_envs
+
+        def play(number: int) -> Any:
+            return games[number].reset() if over[number] else games[number].step(actions[number])
+
+        results = side_by_side(play, range(len(games)), self.at_once)
+        self.envs = [_Played(game.unwrapped, result) for game, result in zip(games, results, strict=True)]
+        try:
+            return super().step(actions)
+        finally:
+            self.envs = games
+
+
+class AddTeacherMessages(RLlibCallback):
+    """Wraps the games of every EnvRunner so that observations carry `teacher_message`.
+
+    A chat teacher is asked by several games at once, as many as its client answers (`max_concurrent`).
+
+    `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
+    config of your own use `AddTeacherMessages.of("scripted")`.
+    """
+
+    teacher: str | Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, teacher: str | Mapping[str, Any]) -> type[AddTeacherMessages]:
+        """The callback class for a given teacher."""
+        return type("AddTeacherMessages", (cls,), {"teacher": teacher})
+
+    @classmethod
+    def policy_record(cls) -> dict[str, Any]:
+        """What a policy folder tells of the teacher."""
+        return {"teacher": cls.teacher}
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Puts the wrapper between adapter and game, in each sub-environment.
+
+        Raises:
+            UserError: If the environment is no PettingZoo environment behind our adapter.
+        """
+        teacher = self.teacher or getattr(env_runner.config, "teacher", None)
+        if not teacher:
+            raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
+        seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
+        taught: list[TeacherMessages] = []
+
+        def wrapped(game: Any, number: int) -> TeacherMessages:
+            taught.append(TeacherMessages(game, teacher, seed=seed + number))
+            return taught[-1]
+
+        wrap_games(env, wrapped, "A teacher needs")
+        at_once = concurrent_questions(taught[0].teacher.chat_model)  # each game has a client of its own
+        # RLlib has made the vector of games and takes no other class, so it becomes one.
+        if at_once > 1 and type(env) is SyncVectorMultiAgentEnv:
+            env.__class__, env.at_once = GamesSideBySide, at_once
+        self._cost = ChatCost(game.teacher.chat_model for game in taught)
+
+    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
+        """Logs what the questions of a teacher have cost."""
+        self._cost.log(metrics_logger)

@@ -55,9 +55,15 @@ from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
-from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space
+from rllib_llm_comm.verco.encoding import (
+    IGNORED,
+    MESSAGE_LABELS,
+    ObservationEncoder,
+    TextObservation,
+    encode_examples,
+    encoded_space,
+)
 from rllib_llm_comm.verco.language_network import base_of
-from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
 from rllib_llm_comm.verco.settings import LanguageModelSettings, MessageCheckpointSettings
@@ -156,8 +162,6 @@ class LearnedRows(OfflineData):
     take longer than to learn them.
     """
 
-    form: ClassVar[RowForm]
-
     def __init__(self, config: AlgorithmConfig) -> None:
         """Opens the rows."""
         # Ray Data would start 32 processes, each with its imports, to read the ends of a few small files.
@@ -176,7 +180,7 @@ class LearnedRows(OfflineData):
         Raises:
             UserError: If columns are missing or nothing is left to learn from.
         """
-        form = self.form
+        form = self.config.form
         missing = set(form.learned) - set(self.data.schema().names)
         if missing:
             raise UserError(
@@ -207,7 +211,6 @@ class LearnedRows(OfflineData):
         logger.info("%d distinct %s, of which %d are held out", len(rows), form.name, len(held_out))
 
         def arrays(part: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-            """Rows in the form in which the module reads them."""
             return encode(dict(zip(form.learned, zip(*part, strict=True), strict=True))) if part else {}
 
         return RowSet(arrays(train), arrays(held_out), answers, env, sorted(authors & {*known}))
@@ -245,12 +248,6 @@ def encode_labels(
     prompts = [templates.message(str(text)) for text in batch["prompt"]]
     messages = [limit_words(str(message), max_words) for message in batch["message"]]
     return encode_examples(base, prompts, messages, max_tokens)
-
-
-class MessageLabels(LearnedRows):
-    """Reads labels of messages."""
-
-    form = LABELS
 
 
 def encode_demonstrations(batch: Mapping[str, Sequence[Any]], encoder: ObservationEncoder) -> dict[str, Any]:
@@ -303,12 +300,6 @@ def _widened(view: TextObservation, count: int) -> TextObservation:
     """An observation with forbidden candidates behind its own, so that all rows have as many."""
     more = count - len(view.candidates)
     return TextObservation(view.text, view.candidates + ("",) * more, view.mask + (False,) * more, view.subgoal)
-
-
-class ActionDemonstrations(LearnedRows):
-    """Reads demonstrations."""
-
-    form = DEMONSTRATIONS
 
 
 # ---- the learner ----------------------------------------------------------------------------------------------
@@ -430,12 +421,12 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
 
     Attributes:
         role: The adapter that is trained.
-        rows: Reads what it learns from.
+        form: The kind of rows that it learns from.
     """
 
     settings_models = {**LanguageModelConfigMixin.settings_models, "training": SFTTraining}
     role: ClassVar[str]
-    rows: ClassVar[type[LearnedRows]]
+    form: ClassVar[RowForm]
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
@@ -443,7 +434,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         self._set_shared_policy()
         self._is_online = False
         self.grad_clip_by = "global_norm"
-        self.offline_data_class = self.rows
+        self.offline_data_class = LearnedRows
         # RLlib wants spaces although nothing acts here; the module looks at neither.
         self.observation_space = encoded_space(LanguageModelSettings(), 1)
         self.action_space: gym.Space = gym.spaces.Discrete(1)
@@ -489,7 +480,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         """Checks all settings."""
         self.check_settings()
         self.language_model_settings()
-        form, name = self.rows.form, self.algo_class.__name__
+        form, name = self.form, self.algo_class.__name__
         if not self.is_offline:
             raise UserError(
                 f"`input_` is {self.input_!r} but must be the Parquet file or folder with the {form.name}, as "
@@ -533,7 +524,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         super().setup(config)
         start = time.perf_counter()
         self.labels = self.offline_data.load(self.encoder(), self.config.held_out_share, self.known_authors)
-        logger.info("%s read in %.1f s", self.config.rows.form.name, time.perf_counter() - start)
+        logger.info("%s read in %.1f s", self.config.form.name, time.perf_counter() - start)
 
     @override(Algorithm)
     def training_step(self) -> None:
@@ -552,7 +543,9 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
             )
         self.metrics.aggregate(learner_results, key=LEARNER_RESULTS)
         held_out = len(self.labels.held_out_answers)
-        self.log_figures(**{self.config.rows.form.name: rows, "held_out_prompts": held_out}, **self.judge_held_out())
+        figures = {self.config.form.name: rows, "held_out_prompts": held_out, **self.judge_held_out()}
+        for name, value in figures.items():
+            self.metrics.log_value((self.results, name), value, window=1)
 
     def judge_held_out(self) -> dict[str, float]:
         """Figures of the held-out rows; nothing where none is held out."""
@@ -576,7 +569,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
     def provenance(self) -> dict[str, Any]:
         """The rows and whose answers they hold."""
         return {
-            **super().provenance(), self.config.rows.form.name: self.config.input_, self.authors: self.labels.authors
+            **super().provenance(), self.config.form.name: self.config.input_, self.authors: self.labels.authors
         }  # fmt: skip
 
     @override(AdapterCheckpointMixin)
@@ -584,11 +577,6 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """The environment that the rows come from."""
         env = self.labels.env
         return {"env": env.get("id"), "env_config": dict(env.get("settings") or {})}
-
-    def log_figures(self, **values: float) -> None:
-        """Puts figures into the iteration's results."""
-        for name, value in values.items():
-            self.metrics.log_value((self.results, name), value, window=1)
 
 
 # ---- of messages ----------------------------------------------------------------------------------------------
@@ -621,7 +609,7 @@ class MessageSFTConfig(AdapterSFTConfig):
     """
 
     settings_models = {**AdapterSFTConfig.settings_models, "training": MessageSFTTraining}
-    role, rows = MESSAGE, MessageLabels
+    role, form = MESSAGE, LABELS
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours: the paper gives no number of this stage)."""
@@ -637,18 +625,13 @@ class MessageSFT(AdapterSFT):
     """
 
     results, authors, known_authors = "message_sft", "taught_by", TEACHERS
+    _judged: tuple[int, dict[str, float], list[dict[str, str]]] = (-1, {}, [])  # updates done then, scores, samples
 
     @classmethod
     @override(Algorithm)
     def get_default_config(cls) -> MessageSFTConfig:
         """The default settings."""
         return MessageSFTConfig()
-
-    @override(Algorithm)
-    def setup(self, config: AlgorithmConfig) -> None:
-        """Builds the Learners and reads the labels."""
-        super().setup(config)
-        self._judged: tuple[int, dict[str, float], list[dict[str, str]]] = (-1, {}, [])
 
     @override(AdapterSFT)
     def encoder(self) -> Encode:
@@ -748,7 +731,7 @@ class ActionSFTConfig(AdapterSFTConfig):
     """
 
     settings_models = {**AdapterSFTConfig.settings_models, "communication": MessageCheckpointSettings}
-    role, rows = ACTION, ActionDemonstrations
+    role, form = ACTION, DEMONSTRATIONS
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours); its checkpoints play without messages unless `messages` says otherwise."""

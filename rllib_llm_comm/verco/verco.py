@@ -66,17 +66,18 @@ from rllib_llm_comm.verco.advantages import (
     AddGroupAdvantages,
     MessageCredit,
 )
-from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
-from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, spoken
+from rllib_llm_comm.verco.encoding import UTTERANCE_LOGP
+from rllib_llm_comm.verco.language_network import other_prompts, spoken, tell_once
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import (
     UTTERANCE_ENTROPY,
     UTTERANCE_KL,
     UTTERANCE_LOG_PROBS,
+    AddTeacherMessages,
     LLMCommModule,
     LLMCommMultiModule,
+    MessageExchange,
 )
-from rllib_llm_comm.verco.policy import other_prompts, tell_once
 from rllib_llm_comm.verco.settings import (
     MODEL_SETTINGS,
     OTHER_FACT,

@@ -5,8 +5,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from rllib_llm_comm.verco.message_exchange import MessageExchange
-from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.module import LLMCommModule, MessageExchange
 
 MODEL = {"base_model": "embedded"}
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 6}

@@ -21,9 +21,9 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import encode_menu
-from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
+from rllib_llm_comm.verco.encoding import encode_menu
+from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, policy_files
+from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)

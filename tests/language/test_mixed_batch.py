@@ -14,7 +14,8 @@ from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates, score_texts
-from rllib_llm_comm.verco.message_loss import IGNORED, label_logits
+from rllib_llm_comm.verco.encoding import IGNORED
+from rllib_llm_comm.verco.language_network import label_logits
 from tests.language.random_models import arrays, base, randomised
 
 TOKENS = len(load_base_model().tokenizer)

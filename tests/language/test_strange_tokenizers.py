@@ -23,8 +23,8 @@ from rllib_llm_comm.language.base_model import (
 from rllib_llm_comm.language.engines import ENGINES, plain_features
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_texts
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
+from rllib_llm_comm.verco.encoding import encode_examples
+from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 WORDS = ["<unk>", "<s>", "</s>", "wait", "go", "you", "see", "a", "pot", *(f"w{i}" for i in range(20))]

@@ -17,7 +17,8 @@ from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.layer_cut import check_lora_layers
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_candidates
 from rllib_llm_comm.language.trunk import NONE, TokenTrie
-from rllib_llm_comm.verco.message_loss import encode_examples, label_logits
+from rllib_llm_comm.verco.encoding import encode_examples
+from rllib_llm_comm.verco.language_network import label_logits
 from tests.language.random_models import arrays, randomised
 from tools.embedded_model.train import build_model
 

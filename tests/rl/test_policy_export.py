@@ -16,8 +16,7 @@ from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered, register_parallel_env
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
-from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
-from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.module import AddTeacherMessages, LLMCommModule, MessageExchange
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -71,7 +71,6 @@ def test_the_policy_without_ray_acts_as_the_module(trained):
                 expected = network.logits(batch).softmax(-1)[0]
                 np.testing.assert_allclose(decisions[agent].probabilities, expected, atol=1e-6)
                 assert decisions[agent].value == pytest.approx(float(network.values(batch)), rel=1e-4, abs=1e-4)
-            frames[agent].append(seen["entities"])
         observations, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
 
 

@@ -59,7 +59,6 @@ def rows_of(env, settings=SETTINGS, steps=12):
     for _ in range(steps):
         for agent, seen in observations.items():
             rows.append(encoder.encode(seen, frames[agent], True))
-            frames[agent].append(seen["entities"])
         chosen = {a: int(rng.choice(np.flatnonzero(seen["action_mask"]))) for a, seen in observations.items()}
         observations, *_ = env.step(chosen)
     return rows

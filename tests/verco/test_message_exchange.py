@@ -13,7 +13,7 @@ from toys import ColourTalk, language_model, words_of
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.module import MessageExchange
 
 
 class Talk(ColourTalk):

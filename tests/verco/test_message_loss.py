@@ -11,15 +11,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import (
-    IGNORED,
-    UTTERANCE_IDS,
-    UtteranceEncoder,
-    encode_examples,
-    message_log_probs,
-)
+from rllib_llm_comm.verco.encoding import IGNORED, UTTERANCE_IDS, TextObservation, UtteranceEncoder, encode_examples
+from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 PROMPTS = ["you see red. i say:", "you are alice in the left room. i say:", "i say:"]

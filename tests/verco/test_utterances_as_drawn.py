@@ -11,9 +11,8 @@ from toys import language_model, randomise
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.verco.encoding import TextObservation
+from rllib_llm_comm.verco.encoding import UTTERANCE_IDS, UTTERANCE_TARGETS, TextObservation, UtteranceEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 HUES = ("red", "blue", "green")

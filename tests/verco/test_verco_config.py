@@ -10,7 +10,7 @@ from toys import ColourTalk, language_model, register
 
 from rllib_llm_comm import MessageSFTConfig, VercoConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
+from rllib_llm_comm.verco.module import AddTeacherMessages, MessageExchange
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.episodes import spaces
 

@@ -156,6 +156,9 @@ def run_member(run: MemberRun) -> MemberResult:
         end(algo)
 
 
+run_member_remotely = ray.remote(run_member)  # once: Ray warns of a function that is sent again and again
+
+
 def go_on_from(algo: Responder, learner: Mapping[str, Any]) -> None:
     """Gives an algorithm `learner` of an earlier `state_of`; its EnvRunners act and judge by it, too."""
     algo.learner_group.set_state({COMPONENT_LEARNER: learner})
@@ -447,8 +450,7 @@ class PBTMixin(PopulationMixin):
             raise UserError(
                 "Ray has no CPU for a run of an agent; start it with one at least, or set `members_at_once` to 0."
             )
-        train = ray.remote(run_member)
-        results: list[MemberResult] = ray.get([train.remote(run) for run in runs])
+        results: list[MemberResult] = ray.get([run_member_remotely.remote(run) for run in runs])
         return results
 
     def _run_of(self, partner: int, learner: int, place: list[int]) -> MemberRun:

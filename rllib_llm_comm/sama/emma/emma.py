@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -80,12 +79,9 @@ class EmmaObservations(ReplaceObservations):
             if ENTITIES not in seen:  # arrays already
                 continue
             space = self.observation_space[agent]
-            frames = earlier.setdefault(str(agent), [])
-            arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
+            arrays = self._encoder.encode(seen, earlier.setdefault(str(agent), []), CRITIC_STATE in space.spaces)
             single.set_observations(at_indices=-1, new_data=arrays)
             single.observation_space = space
-            frames.append(np.array(seen[ENTITIES]))
-            del frames[: -self._settings.frames]
 
 
 class EmmaModule(ActorCriticModule):

@@ -80,13 +80,13 @@ class EmmaEncoder:
         self._manuals: dict[str, np.ndarray] = {}
 
     def encode(
-        self, observation: Mapping[str, Any], frames: Sequence[np.ndarray], with_state: bool
+        self, observation: Mapping[str, Any], frames: list[np.ndarray], with_state: bool
     ) -> dict[str, np.ndarray]:
         """The arrays of one agent.
 
         Args:
             observation: `entities`, `manual`, `subgoal`, and optionally `action_mask` and `state`.
-            frames: Its earlier `entities`, oldest first; the newest are used.
+            frames: Its earlier `entities`, oldest first; these join them, and the oldest go.
             with_state: True if the critic wants the state.
 
         Returns:
@@ -96,11 +96,11 @@ class EmmaEncoder:
         Raises:
             UserError: If a text is too long.
         """
-        newest = np.asarray(observation[ENTITIES], np.int16)
-        kept = [*frames, newest][-self._settings.frames :]
-        missing = self._settings.frames - len(kept)
+        frames.append(np.array(observation[ENTITIES], np.int16))
+        del frames[: -self._settings.frames]
+        missing = self._settings.frames - len(frames)
         arrays = {
-            FRAMES: np.stack([*[np.zeros_like(newest)] * missing, *kept]),
+            FRAMES: np.stack([*[np.zeros_like(frames[0])] * missing, *frames]),
             **self.texts(str(observation[SUBGOAL]), str(observation[MANUAL])),
         }
         if ACTION_MASK in observation:

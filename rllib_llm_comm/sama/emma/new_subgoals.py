@@ -230,7 +230,6 @@ class NewSubgoals:
         return new
 
     def _coded(self, text: str) -> bool:
-        """True if there is code for a subgoal that agrees with the game's own test."""
         assert self._model is not None
         how, game = self.settings, self._example
         told = told_manual(game, how.manual)

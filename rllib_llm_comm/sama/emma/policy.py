@@ -123,10 +123,7 @@ class GroundedPolicy(ArrayPolicy):
                     f"the map of {agent!r} is {shape[0]} x {shape[1]} cells but this policy was trained with "
                     f"{own[0]} x {own[1]}; play the game with the settings of its training, such as `layout`."
                 )
-            frames = memory.seen.setdefault(agent, [])
-            rows.append(self._encoder.encode(seen, frames, told))
-            frames.append(np.array(seen[ENTITIES]))
-            del frames[: -self.network.settings.frames]
+            rows.append(self._encoder.encode(seen, memory.seen.setdefault(agent, []), told))
         names = [name for name in rows[0] if name != ACTION_MASK]
         batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
         return {**batch, ACTION_MASK: self.masks(asked)}

@@ -344,7 +344,6 @@ def _leads_to(there: Cell, here: Cell) -> Check:
     """Check of words for an action that leads from one cell to another or leaves a walker where it is."""
 
     def check(words: str) -> bool | None:
-        """Whether words say where a step leads; `None` if they do not tell."""
         plain = words.lower()
         named = {(int(x), int(y)) for x, y in _PLACES.findall(plain)}
         if len(named - {here}) == 1:

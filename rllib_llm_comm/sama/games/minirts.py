@@ -315,7 +315,6 @@ def _plain(executor: Executor) -> dict[str, Any]:
 
 
 def _goal(commands: list[Command]) -> str:
-    """Purpose of the scripted commands."""
     verbs = {command.verb for command in commands}
     if ATTACK in verbs:
         return "destroy the enemy's town hall"

@@ -167,8 +167,6 @@ def _have(kitchen: SoupKitchen, places: Places) -> Counter[str]:
 
 
 class _Cook:
-    """Skills of one cook."""
-
     def __init__(self, game: PlanningGame, kitchen: SoupKitchen, state: State, player: int) -> None:
         self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]
         self._library = library(kitchen.layout, player)
@@ -489,7 +487,6 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
     true = _meaning(layout, truth)
 
     def check(words: str) -> bool | None:
-        """Whether words name the true effect of a step; `None` if they name none."""
         named = _PLACE.match(_plain(words)) if beside else None
         said = _meaning(layout, named.group(1) if named else words)
         if said is None:

@@ -85,8 +85,6 @@ def _commands() -> Any:
 
 
 class _Words(LatexNodes2Text):
-    """Writes nodes out."""
-
     def macro_node_to_text(self, node: Any) -> str:
         name = node.macroname
         if name in _SILENT:
@@ -124,7 +122,6 @@ class _Words(LatexNodes2Text):
         return words
 
     def _last(self, node: Any) -> str:
-        """The last argument in words."""
         return self.nodelist_to_text(_arguments(node)[-1:])
 
 

@@ -304,7 +304,6 @@ def summary(model: ChatModel, facts: Sequence[str], words: int = 400) -> str:
 
 
 def _shown(paragraph: Paragraph) -> str:
-    """A paragraph as the model sees it."""
     return f"(from the section {paragraph.section!r}) {paragraph.text}" if paragraph.section else paragraph.text
 
 

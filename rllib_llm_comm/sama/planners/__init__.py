@@ -26,9 +26,9 @@ from rllib_llm_comm.sama.planners.baselines import (
     RandomPlanner,
     ScriptedPlanner,
 )
-from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.sama.planners.deps import DepsPlanner, DepsPlanSettings
-from rllib_llm_comm.sama.planners.sama import SamaPlanner, SamaPlanSettings
+from rllib_llm_comm.sama.planners.chat import ChatPlanner
+from rllib_llm_comm.sama.planners.deps import DepsPlanner
+from rllib_llm_comm.sama.planners.sama import SamaPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
@@ -45,31 +45,24 @@ _SOURCES = ("chat", "cassette")  # settings that name the chat model
 
 @dataclass(frozen=True)
 class _AskingModel:
-    """Makes a planner that asks a chat model.
+    """Makes a planner that asks a chat model."""
 
-    Attributes:
-        name: Its name in settings; "cassette" plays a recording.
-    """
-
-    name: str
     planner: type[ChatPlanner]
-    settings: type[ChatPlanSettings] = ChatPlanSettings
 
     def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
         asked = self.open(given) if model is None else model
-        settings = self.settings(**{k: v for k, v in given.items() if k not in _SOURCES})
+        settings = self.planner.settings_model(**{k: v for k, v in given.items() if k not in _SOURCES})
         require_recorded(asked, settings)
         return self.planner(asked, settings)
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
-        """The chat model of the planner's settings."""
-        if self.name == "cassette":
+        if self.planner is RecordedPlanner:
             if not given.get("cassette"):
                 raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
             return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
         if not given.get("chat"):
             raise UserError(
-                f"`planner` is {self.name!r} but `chat` is not set; give the chat model's settings, such as "
+                f"`planner` is {self.planner.name!r} but `chat` is not set; give the chat model's settings, such as "
                 "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
             )
         chat = check_chat(given["chat"])
@@ -95,15 +88,10 @@ def _guessing(
     return GuessingPlanner(make_planner(planner, model), seed)
 
 
-_ASKING = (
-    _AskingModel(ChatPlanner.name, ChatPlanner),
-    _AskingModel(RecordedPlanner.name, RecordedPlanner),
-    _AskingModel(DepsPlanner.name, DepsPlanner, DepsPlanSettings),
-    _AskingModel(SamaPlanner.name, SamaPlanner, SamaPlanSettings),
-)
+_ASKING = {one.name: _AskingModel(one) for one in (ChatPlanner, RecordedPlanner, DepsPlanner, SamaPlanner)}
 TRAINED = "trained:"
 """Before the checkpoint of a planner that was trained."""
-WITH_MODEL = tuple(maker.name for maker in _ASKING)
+WITH_MODEL = tuple(_ASKING)
 """Those that ask a chat model."""
 PLANNERS: Registry[Callable[..., Planner]] = Registry(
     "planner",
@@ -113,7 +101,7 @@ PLANNERS: Registry[Callable[..., Planner]] = Registry(
         RandomPlanner.name: RandomPlanner,
         DisturbedPlanner.name: _disturbed,
         GuessingPlanner.name: _guessing,
-        **{maker.name: maker for maker in _ASKING},
+        **_ASKING,
         "trained": "rllib_llm_comm.sama.planners.trained:TrainedPlanner",
     },
 )
@@ -161,7 +149,9 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
     """The `fallback` of a planner that asks a language model; empty for others."""
     given = _undisturbed(settings)
     maker = PLANNERS.get(given.get("name"))
-    return str(given.get("fallback", maker.settings.defaults()["fallback"])) if isinstance(maker, _AskingModel) else ""
+    if not isinstance(maker, _AskingModel):
+        return ""
+    return str(given.get("fallback", maker.planner.settings_model.defaults()["fallback"]))
 
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
@@ -265,7 +255,7 @@ def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:
 def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
     """Names of the settings that a maker takes; `None` if it takes any."""
     if isinstance(maker, _AskingModel):
-        return (*_SOURCES, *maker.settings.names())
+        return (*_SOURCES, *maker.planner.settings_model.names())
     arguments = inspect.signature(maker).parameters.values()
     if any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments):
         return None

@@ -34,12 +34,11 @@ _LARGEST_SEED = 2**128 - 1  # as large as those that NumPy draws itself
 MADE_BY = "make one with a stage `run: collect_subgoals`"
 
 
-def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tuple[dict[str, Any], list[str]]:
+def read_record(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
     """A data set of subgoals.
 
     Args:
         path: A file that `SubgoalDataset.to_json` has written.
-        setting: Name of the setting that holds the path, for messages.
 
     Returns:
         Its record, and its subgoals in words, at least one.
@@ -47,8 +46,8 @@ def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tupl
     Raises:
         UserError: If there is no such file, or it is none.
     """
-    named = f"`{setting}` is {str(path)!r}"
-    file = local_path(path, setting)
+    named = f"`subgoals` is {str(path)!r}"
+    file = local_path(path, "subgoals")
     try:
         record = read_foreign_json(file, _MOST_BYTES)
         texts = [str(entry["subgoal"]) for entry in record["subgoals"]]

@@ -249,6 +249,7 @@ class ChatPlanner(Planner):
 
     name = "chat"
     slow = True
+    settings_model: ClassVar[type[ChatPlanSettings]] = ChatPlanSettings
     free: ClassVar[bool] = False
     """Whether subgoals are proposed in the model's own words, which the game resolves for each agent."""
     context_prompt: ClassVar[str] = "plan_context"
@@ -258,8 +259,9 @@ class ChatPlanner(Planner):
         """The set of prompts that it asks with: "ours", or "paper"."""
         return getattr(self.how, "prompts", OURS)
 
-    def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
-        self.model, self.how = model, settings
+    def __init__(self, model: ChatModel, settings: ChatPlanSettings | None = None) -> None:
+        self.model = model
+        self.how = settings = self.settings_model() if settings is None else settings
         by_embedding = NearestByEmbedding(settings.text_encoder)
         self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
         self._objects: dict[str, list[str]] = {}
@@ -308,7 +310,6 @@ class ChatPlanner(Planner):
     # ---- one question for all, and plans that are kept -----------------------------------------------------
 
     def _next_part(self, request: PlanRequest) -> Plan | None:
-        """The next subgoals of the plan that stands; `None` if it no longer holds."""
         before = self._standing
         if before is None or request.failed:
             return None
@@ -336,7 +337,6 @@ class ChatPlanner(Planner):
         return before.model_copy(update={"subgoals": given, "refused": [], "kept": True})
 
     def _left_alone(self, request: PlanRequest) -> Plan:
-        """No subgoal for anybody: the opening is over."""
         before = self._standing
         return Plan(
             goal="none: the opening is over, all act on their own",

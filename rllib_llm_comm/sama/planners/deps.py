@@ -41,9 +41,9 @@ class DepsPlanner(ChatPlanner):
     shared out as by `ChatPlanner`, as in SAMA's comparison.
     """
 
-    name = "deps"
+    name, settings_model = "deps", DepsPlanSettings
 
-    def __init__(self, model: ChatModel, settings: ChatPlanSettings = DepsPlanSettings()) -> None:  # noqa: B008
+    def __init__(self, model: ChatModel, settings: ChatPlanSettings | None = None) -> None:
         super().__init__(model, settings)
         self.begin()
 

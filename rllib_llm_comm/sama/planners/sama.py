@@ -80,15 +80,15 @@ class SamaPlanner(ChatPlanner):
     the episode and rounds of earlier games that went well can be told. A second unusable answer makes no plan.
     """
 
-    name = "sama"
+    name, settings_model = "sama", SamaPlanSettings
     free = True
     context_prompt = "sama_context"
     how: SamaPlanSettings
 
-    def __init__(self, model: ChatModel, settings: SamaPlanSettings = SamaPlanSettings()) -> None:  # noqa: B008
+    def __init__(self, model: ChatModel, settings: SamaPlanSettings | None = None) -> None:
         super().__init__(model, settings)
-        self.translator = read_translator(settings.translation) if settings.translation else None
-        self._past_examples: deque[str] = deque(maxlen=max(1, settings.experience))  # of earlier games
+        self.translator = read_translator(self.how.translation) if self.how.translation else None
+        self._past_examples: deque[str] = deque(maxlen=max(1, self.how.experience))  # of earlier games
         self._new_examples: list[str] = []  # of this game
 
     def begin(self) -> None:

@@ -423,7 +423,6 @@ class _ByState(SubgoalRewards):
         logger.warning("The reward of %r is refused (%s); %s.", subgoal, reason, _INSTEAD[self.fallback])
 
     def _stop(self, subgoal: str, reason: str) -> None:
-        """Ends the run if nothing may take over."""
         if self.fallback == ERROR:
             raise UserError(
                 f"Nobody can say when {subgoal!r} is done ({reason.rstrip('.')}), and `subgoal_rewards.fallback` is "
@@ -622,7 +621,6 @@ def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> 
 
 
 def _read_sources(path: Path) -> dict[str, str]:
-    """Code by `file_name`."""
     try:
         if path.is_dir():
             return {file.stem: read_text(file, _MOST_BYTES) for file in sorted(path.glob("*.py"))}

@@ -21,7 +21,7 @@ from rllib_llm_comm.core.errors import UserError, names_and_hint, require_choice
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, GameInfo, asked, teacher_state
+from rllib_llm_comm.envs.interface import TEACHER_MESSAGE, GameInfo, asked, teacher_state, with_figures
 
 
 @dataclass(frozen=True)
@@ -263,14 +263,14 @@ class TeacherMessages(BaseParallelWrapper):
         self._said = self._silent = 0
         observations, infos = self.env.reset(seed=seed, options=options)
         told = self._with_messages(observations, infos, {})
-        return told, self._counted(infos)
+        return told, with_figures(infos, self.figures())
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         over = {agent: terminations[agent] or truncations[agent] for agent in terminations}
         told = self._with_messages(observations, infos, over)
-        return told, rewards, terminations, truncations, self._counted(infos)
+        return told, rewards, terminations, truncations, with_figures(infos, self.figures())
 
     def _with_messages(
         self, observations: dict[Any, Any], infos: Mapping[Any, Any], over: Mapping[Any, bool]
@@ -290,12 +290,6 @@ class TeacherMessages(BaseParallelWrapper):
     def figures(self) -> dict[str, float]:
         """Messages of the teacher in this episode, and where it left an agent silent, by `episode_metrics` name."""
         return {"messages_by_teacher": float(self._said), "messages_by_nobody": float(self._silent)}
-
-    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        own = self.figures()
-        return {
-            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
-        }
 
 
 # ---- rules ------------------------------------------------------------------------------------------------------

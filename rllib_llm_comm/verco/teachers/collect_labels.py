@@ -395,7 +395,6 @@ def collect_labels(
 def _take_recorded(
     store: LabelStore, teacher: Teacher, settings: Mapping[str, Any], recorded: Iterator[dict[str, Any]]
 ) -> CollectionReport:
-    """Labels of a teacher that has them already."""
     common = {"teacher": teacher.name, "env": env_text(settings["env"], settings["env_config"])}
     words = settings["max_message_words"]
     rows = ({**row, "message": limit_words(row["message"], words), **common} for row in recorded)
