@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point, has_search, single_points
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list, source_of
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, TOKENS_PER_WORD
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
@@ -363,9 +362,9 @@ def _check_results(stage: Stage, named: Mapping[str, Stage]) -> None:
         )
     if stage.experiment.run == "collect_demonstrations":
         shown_by = player.get("policy") if isinstance(player, Mapping) else player
-        if isinstance(shown_by, str) and REFERENCE.fullmatch(shown_by):
+        if source_of(shown_by, named) is not None:
             with within(f"{stage.name}.config.player"):
-                trained = _trained(shown_by, named)
+                trained = _trained(str(shown_by), named)
                 if trained is None or trained.env is None:
                     raise UserError(f"{shown_by!r} is the result of a stage that plays no game; give another player.")
 
@@ -373,23 +372,22 @@ def _check_results(stage: Stage, named: Mapping[str, Stage]) -> None:
 def _check_executor(stage: Stage, named: Mapping[str, Stage]) -> None:
     """Refuses who carries subgoals out, if it is the result of a stage in another game or without subgoals."""
     executor = (stage.experiment.config.get("env_config") or {}).get("executor")
-    reference = re.fullmatch(rf"trained:({REFERENCE.pattern})", executor) if isinstance(executor, str) else None
-    if reference is None:
+    if not isinstance(executor, str) or not executor.startswith("trained:"):
         return
     from rllib_llm_comm.sama.planner_seats import SEATS, require_executor
 
-    if stage.experiment.env not in SEATS:
+    source = source_of(executor.removeprefix("trained:"), named)
+    if source is None or stage.experiment.env not in SEATS:
         return
     with within(f"{stage.name}.config.env_config"):
-        trained = _trained(reference.group(1), named)
+        trained = _of_stage(source)
         if trained is None or trained.env is None:
             raise UserError(
                 f"`executor` is {executor!r}, the result of a stage that plays no game; give a checkpoint that follows "
                 "subgoals, or 'scripted' (officers of MiniRTS belong in `game.executor`)."
             )
-        planned = named[reference.group(2)].experiment.config.get("planner") is not None
-        game_id = SEATS[stage.experiment.env].game_id
-        require_executor(str(executor), trained.env, trained.env_config, planned, game_id)
+        planned = source.experiment.config.get("planner") is not None
+        require_executor(executor, trained.env, trained.env_config, planned, SEATS[stage.experiment.env].game_id)
 
 
 def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> None:
@@ -501,14 +499,11 @@ def _sizes(game: GameContract) -> dict[tuple[str, Any], int]:
 
 def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
     """What is known of a checkpoint, a path or `${stage}`; `None` of an officer, which has no game of its own."""
-    reference = REFERENCE.fullmatch(checkpoint)
-    return _of_folder(checkpoint) if reference is None else _of_stage(named[reference.group(1)])
-
-
-def _of_folder(checkpoint: str) -> _Trained:
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import LANGUAGE, NUMERIC, VALUED, read_manifest
 
+    if (source := source_of(checkpoint, named)) is not None:
+        return _of_stage(source)
     manifest = read_manifest(find_policy(checkpoint))
     talk = manifest.communication if manifest.kind == LANGUAGE else None
     vectors = manifest.kind in (NUMERIC, VALUED)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import write_atomically
@@ -28,6 +28,7 @@ REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 """The result of another stage, by its name."""
 # Keys that change how a run is kept or where it lies, not what comes out of it.
 _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
+_Used = TypeVar("_Used")  # a `Stage`, or its experiment
 
 
 @dataclass
@@ -175,6 +176,12 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
         return paths[0]
 
     return REFERENCE.sub(path_of, value)
+
+
+def source_of(value: Any, stages: Mapping[str, _Used]) -> _Used | None:
+    """The stage whose result a setting is (`${stage}`); `None` of anything else, such as a place below a result."""
+    whole = REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return None if whole is None else stages[whole.group(1)]
 
 
 def references(experiment: Experiment) -> tuple[str, ...]:
