@@ -209,11 +209,6 @@ def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple
     return found
 
 
-def _told(value: Any, otherwise: Any) -> Any:
-    """A setting, or something else where it refers to a stage that has not run."""
-    return otherwise if isinstance(value, str) and REFERENCE.search(value) else value
-
-
 def _manual(stage: Stage, _: Mapping[str, Stage]) -> StageQuestions:
     given = STAGE_KINDS[stage.experiment.run].settings(stage)
     parts = [part for paper in as_list(given.paper) for part in split_latex(read_latex(find_paper(paper)))]
@@ -263,8 +258,12 @@ def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> StageQuestions:
 
 
 def _plan(planner: Any, game: Any) -> tuple[int, float]:
-    """Questions of a plan, and the characters of one."""
-    given = {key: _told(value, "") for key, value in dict(planner).items() if key not in ("chat", "cassette")}
+    """Questions of a plan, and the characters of one; what refers to a stage that has not run is taken for empty."""
+    given = {
+        key: "" if isinstance(value, str) and REFERENCE.search(value) else value
+        for key, value in planner.items()
+        if key not in ("chat", "cassette")
+    }
     prompts = prompts_of(given, game) or [""]
     # The last ones ask again, since empty forms are refused.
     longest = max(len(prompt) for prompt in prompts if "You were asked this before" not in prompt)

@@ -250,8 +250,8 @@ def run_manual(
     """
     require_writable({"--out": target, "--json": figures})
     asked = manual_chat(chat)
-    if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
-        asked["cassette"] = find_recording(asked["cassette"])
+    if asked.get("cassette") and not asks(asked):
+        asked = _of_the_package(asked)
     sources = {path: read_latex(path) for path in map(find_paper, papers)}
     found = {path: split_latex(source) for path, source in sources.items()}
     for path, parts in found.items():

@@ -401,18 +401,17 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     many = stage.experiment.run in STAGE_KINDS
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
-    config = resolve(stage.experiment.config, outputs, many, same_seeds)
     default = None if many else default_config(stage.experiment.run)
     rllibs_own = default is not None and type(default).__module__.startswith("ray.")
-    config = on_this_machine(f"{stage.name}.config", config, rllibs_own)
-    restore = on_this_machine(stage.name, {"restore": resolve(stage.experiment.restore, outputs)})["restore"]
-    scheduled = on_this_machine(f"{stage.name}.scheduler_config", stage.experiment.scheduler_config)
-    changes = {
-        "scheduler_config": scheduled,
-        "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
-        "restore": _checkpoint_of(restore),
+    given = {
+        "config": resolve(stage.experiment.config, outputs, many, same_seeds),
+        "restore": resolve(stage.experiment.restore, outputs),
+        "scheduler_config": stage.experiment.scheduler_config,
     }
-    return replace(stage, experiment=stage.experiment.model_copy(update=changes))
+    here = on_this_machine(stage.name, given, rllibs_own)
+    here["restore"] = _checkpoint_of(here["restore"])
+    here["config"] |= {key: _checkpoint_of(here["config"][key]) for key in _CHECKPOINTS if key in here["config"]}
+    return replace(stage, experiment=stage.experiment.model_copy(update=here))
 
 
 def _checkpoint_of(value: Any) -> Any:

@@ -294,7 +294,10 @@ class RaySession:
             signal.signal(signal.SIGTERM, on_termination)  # Ray's own handler ends the process at once
         quiet_loggers(self.verbosity)
         if self.verbosity == 0:
-            _mute_worker_errors()
+            from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+            # Of workers' tracebacks `log_to_driver=False` leaves some.
+            global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
     def stop(self) -> None:
         """Shuts Ray down, if it runs; its idle processes would take cores from what follows."""
@@ -333,13 +336,6 @@ def _importing(modules: Sequence[str]) -> Callable[[], None]:
         import_modules(modules)
 
     return import_here
-
-
-def _mute_worker_errors() -> None:
-    """Stops Ray from printing workers' tracebacks, of which `log_to_driver=False` leaves some."""
-    from ray._private.ray_logging import global_worker_stdstream_dispatcher
-
-    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
 
 def _require_server(address: str) -> None:
