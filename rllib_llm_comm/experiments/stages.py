@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import graphlib
 import hashlib
-import inspect
 import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -219,22 +218,11 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 
 # Experiment keys that mean something to stages that need no Ray.
 _USED = {"run", "env", "config", "storage_path"}
-# A line of a docstring's "Args" or "Attributes".
-_ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 
 
 def as_list(value: Any) -> list[Any]:
     """The values of a setting that may have several; the result of a stage with one trial is one path."""
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def entries(sources: Iterable[Any]) -> dict[str, str]:
-    """Descriptions of parameters and attributes in docstrings of functions and classes; the first one counts."""
-    found: dict[str, str] = {}
-    for source in sources:
-        for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
-            found.setdefault(name, text)
-    return found
 
 
 class StageKind(ABC):
