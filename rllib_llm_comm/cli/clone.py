@@ -35,8 +35,7 @@ _ROWS, _CLONE = "demonstrations", "clone"
 
 def _clone_language_agents(player: str, base_model: str, folder: Path, given: Mapping[str, Any]) -> None:
     """Collects demonstrations and trains the action adapter, as two stages of a run; `given` are the options."""
-    if folder.exists() and not (folder / _ROWS).is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no run of such a clone; give a new folder.")
+    _require_place(folder, _ROWS, "run of such a clone")
     env, env_config, player = _game(player, given.get("env"), given.get("env_config") or {})
     epochs, seed = given.get("epochs", 8), given.get("seed", 0)
     named = {"messages": "messages", "demonstrations": "target_demonstrations", "random_share": "random_share"}
@@ -177,10 +176,10 @@ def clone_command(
         _clone_language_agents(player, base_model, folder, given)
 
 
-def _require_place_for_policy(folder: Path) -> None:
-    """Refuses a folder that holds something else than a policy."""
-    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
+def _require_place(folder: Path, mark: str = MANIFEST, what: str = "policy folder") -> None:
+    """Refuses a folder that holds something else than is written there, which has the mark in it."""
+    if folder.exists() and not (folder / mark).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{str(folder)!r} is there and is no {what}; give a new one.")
 
 
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
@@ -188,7 +187,7 @@ def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> N
 
     layout, dynamics = given.pop("layout", None), given.pop("dynamics", None)
     settings = CloningSettings(**given)
-    _require_place_for_policy(folder)
+    _require_place(folder)
     demonstrations = read_demonstrations(trajectories, layout, dynamics)
     with counting_bar("cloning") as progress:
         found = clone_players(demonstrations, folder, settings, progress)
@@ -246,7 +245,7 @@ def clone_officer_command(
         rllib officer clone results/demonstrations results/officer --epochs 50 --filters 64 --stride 1
     """
     begin_command()
-    _require_place_for_policy(folder)
+    _require_place(folder)
     officer_stages.clone(folder, source, settings.replace(network=network))
     say(f"The officer is {short_path(folder)}")
 
