@@ -333,6 +333,7 @@ def _game_of(
     """Settings of the training of a checkpoint, and its game; without an id where nobody can tell."""
     from rllib_llm_comm.policies.policy_folder import find_policy
 
+    trained: Mapping[str, Any]
     if (source := source_of(checkpoint, stages)) is not None:
         trained, env = source.experiment.config, source.experiment.env
         env_config = trained.get("env_config")
