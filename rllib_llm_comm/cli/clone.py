@@ -23,7 +23,6 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.experiments import officer_stages
 from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.ray_session import begin_command
@@ -219,8 +218,10 @@ def demonstrations(
 
         rllib officer demonstrations results/demonstrations --games 400
     """
+    from rllib_llm_comm.experiments.officer_stages import demonstrate
+
     shares = {"oracle": oracle, "random": random, "adversarial": adversarial}
-    officer_stages.demonstrate(folder, settings.replace(commanders=shares))
+    demonstrate(folder, settings.replace(commanders=shares))
     say(f"The demonstrations are {short_path(folder)}")
 
 
@@ -245,8 +246,10 @@ def clone_officer_command(
         rllib officer clone results/demonstrations results/officer --epochs 50 --filters 64 --stride 1
     """
     begin_command()
+    from rllib_llm_comm.experiments.officer_stages import clone
+
     _require_place(folder)
-    officer_stages.clone(folder, source, settings.replace(network=network))
+    clone(folder, source, settings.replace(network=network))
     say(f"The officer is {short_path(folder)}")
 
 
@@ -268,7 +271,9 @@ def play_officer_command(
         rllib officer play switch:results/officer:results/rl --commanders oracle,none,random:0.5
     """
     begin_command({"--json": json_file})
-    officer_stages.play(settings.replace(executor=executor), json_file)
+    from rllib_llm_comm.experiments.officer_stages import play
+
+    play(settings.replace(executor=executor), json_file)
 
 
 @officer_app.command("build")
