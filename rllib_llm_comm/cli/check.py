@@ -19,6 +19,7 @@ from typer import Argument, Option
 from rllib_llm_comm.cli.options import Imports, takes_settings
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, write_atomically
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, open_both, read_settings
 from rllib_llm_comm.experiments.console import (
     counting_bar,
@@ -27,13 +28,12 @@ from rllib_llm_comm.experiments.console import (
     out,
     plain,
     print_table,
-    require_writable,
     say,
     short_path,
 )
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.packaged_examples import SENTENCE_END, description, examples, find_example
-from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.experiments.ray_session import begin_command
 from rllib_llm_comm.language.prompts import PromptTemplates
 
 if TYPE_CHECKING:
@@ -112,7 +112,14 @@ def _print_names(heading: str, about: str, rows: Iterable[tuple[str, str]]) -> N
     out.print(table)
 
 
-_NAMED = ("algorithms", "stages", "games", "teachers", "planners")
+_NAMED = {
+    "algorithms": "rllib_llm_comm.rl.algorithms:ALGORITHMS",
+    "stages": "rllib_llm_comm.experiments.stages_without_tune:STAGE_KINDS",
+    "games": "rllib_llm_comm.envs.games:GAMES",
+    "teachers": "rllib_llm_comm.verco.teachers.base:TEACHERS",
+    "planners": "rllib_llm_comm.sama.planners:PLANNERS",
+}
+"""Kind of things -> the registry of all of them."""
 
 
 def list_names_command(
@@ -131,8 +138,7 @@ def list_names_command(
 
         rllib list algorithms --import my_package.algorithms
     """
-    quiet_libraries(0)
-    import_modules(modules)
+    begin_command(modules=modules)
     if kind is not None:
         require_choice("KIND", kind, _NAMED)
     for one in _NAMED if kind is None else (kind,):
@@ -145,29 +151,12 @@ def list_names_command(
 
 def _named(kind: str) -> Iterator[tuple[str, Any]]:
     """Names of a kind, with what has a docstring about each."""
-    if kind == "algorithms":
-        from rllib_llm_comm.rl.algorithms import ALGORITHMS
-
-        yield from ALGORITHMS.items()
-    elif kind == "stages":
-        from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
-
-        yield from STAGE_KINDS.items()
-    elif kind == "games":
-        from rllib_llm_comm.envs.games import GAMES
-
-        for record in GAMES.values():
-            for env_id in record.entry_points:
-                yield env_id, inspect.getmodule(record.code("entry_points", env_id))
-    elif kind == "teachers":
-        from rllib_llm_comm.verco.teachers.base import TEACHERS
-
-        yield from TEACHERS.items()
-    else:
-        from rllib_llm_comm.sama.planners import PLANNERS
-
-        # What makes planners that ask a model says which ones.
-        yield from ((name, getattr(maker, "planner", maker)) for name, maker in PLANNERS.items())
+    for name, thing in load(_NAMED[kind]).items():
+        if kind == "games":
+            for env_id in thing.entry_points:
+                yield env_id, inspect.getmodule(thing.code("entry_points", env_id))
+        else:  # what makes planners that ask a model says which ones
+            yield name, getattr(thing, "planner", thing) if kind == "planners" else thing
 
 
 def _first_sentence(thing: Any) -> str:
@@ -255,8 +244,7 @@ def calibrate_command(
 
         rllib calibrate tuned_examples/verco_told.yaml --stage verco --prompts default,twosome,default_options
     """
-    quiet_libraries(0)
-    import_modules(modules)
+    begin_command({"--json": json_file}, modules)
     from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate
 
     subjects = read_settings(file, settings)
@@ -324,9 +312,7 @@ def schema_command(
 
         rllib schema ~/rllib.schema.json --import my_package.algorithms
     """
-    quiet_libraries(0)
-    require_writable({"FILE": file})
-    import_modules(modules)
+    begin_command({"FILE": file}, modules)
     with out.status("reading all settings"):
         from rllib_llm_comm.experiments.schema import file_schema, to_text
 

@@ -23,38 +23,18 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.experiments.console import (
-    counting_bar,
-    import_modules,
-    print_table,
-    require_writable,
-    say,
-    short_path,
-)
+from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
-from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.experiments.ray_session import begin_command
 from rllib_llm_comm.experiments.run_experiments import run_experiments
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
 
 _ROWS, _CLONE = "demonstrations", "clone"
 
 
-def clone_language_agents(player: str, base_model: str, folder: Path, **given: Any) -> None:
-    """Collects demonstrations and trains the action adapter; a killed call goes on.
-
-    Args:
-        player: A session's folder, a checkpoint, "scripted", or another name of `collect_demonstrations`.
-        base_model: The language model.
-        folder: The run's folder, with the stages `demonstrations` and `clone`; `find_policy` takes that of the latter.
-        **given: `env` and `env_config` of the game, if not those of the session or checkpoint; `messages`,
-            `demonstrations` (rows to collect; of a session all of them, up to so many) and `random_share` as of
-            `collect_demonstrations`; `epochs` (passes over the rows), `lr` and `held_out` as of `ActionSFT`; `seed`.
-
-    Raises:
-        UserError: If a setting is not allowed, or the folder holds something else.
-    """
-    if folder.exists() and not (folder / _ROWS).is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no run of such a clone; give a new folder.")
+def _clone_language_agents(player: str, base_model: str, folder: Path, given: Mapping[str, Any]) -> None:
+    """Collects demonstrations and trains the action adapter, as two stages of a run; `given` are the options."""
+    _require_place(folder, _ROWS, "run of such a clone")
     env, env_config, player = _game(player, given.get("env"), given.get("env_config") or {})
     epochs, seed = given.get("epochs", 8), given.get("seed", 0)
     named = {"messages": "messages", "demonstrations": "target_demonstrations", "random_share": "random_share"}
@@ -179,7 +159,7 @@ def clone_command(
 
         rllib clone players:mine results/mine --base-model embedded --env my_games/door-v0 --import players
     """
-    import_modules(modules)
+    begin_command(modules=modules)
     useless, whose = (
         (of_language, "language agents (`--base-model`)")
         if base_model is None
@@ -192,22 +172,21 @@ def clone_command(
     if base_model is None:
         _clone_numbers(local_path(player, "PLAYER"), folder, given)
     else:
-        clone_language_agents(player, base_model, folder, **given)
+        _clone_language_agents(player, base_model, folder, given)
 
 
-def _require_place_for_policy(folder: Path) -> None:
-    """Refuses a folder that holds something else than a policy."""
-    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
+def _require_place(folder: Path, mark: str = MANIFEST, what: str = "policy folder") -> None:
+    """Refuses a folder that holds something else than is written there, which has the mark in it."""
+    if folder.exists() and not (folder / mark).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{str(folder)!r} is there and is no {what}; give a new one.")
 
 
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
-    quiet_libraries(0)
     from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
 
     layout, dynamics = given.pop("layout", None), given.pop("dynamics", None)
     settings = CloningSettings(**given)
-    _require_place_for_policy(folder)
+    _require_place(folder)
     demonstrations = read_demonstrations(trajectories, layout, dynamics)
     with counting_bar("cloning") as progress:
         found = clone_players(demonstrations, folder, settings, progress)
@@ -239,15 +218,10 @@ def demonstrations(
 
         rllib officer demonstrations results/demonstrations --games 400
     """
-    from rllib_llm_comm.baselines.red.officer_cloning import idle_share, write_demonstrations
+    from rllib_llm_comm.experiments.officer_stages import demonstrate
 
     shares = {"oracle": oracle, "random": random, "adversarial": adversarial}
-    settings = settings.replace(commanders=shares)
-    with counting_bar("demonstrating") as progress:
-        rows = write_demonstrations(folder, settings, progress)
-    won = {name: [game["result"] == 1 for game in rows.games if game["commander"] == name] for name in shares}
-    told = ", ".join(f"{name} {sum(results)} of {len(results)}" for name, results in won.items() if results)
-    say(f"{len(rows.games)} games, {len(rows)} decisions, nothing ordered at {idle_share(rows):.1%}; won under {told}")
+    demonstrate(folder, settings.replace(commanders=shares))
     say(f"The demonstrations are {short_path(folder)}")
 
 
@@ -271,17 +245,11 @@ def clone_officer_command(
 
         rllib officer clone results/demonstrations results/officer --epochs 50 --filters 64 --stride 1
     """
-    quiet_libraries(0)
-    from rllib_llm_comm.baselines.red.officer_cloning import clone_into
+    begin_command()
+    from rllib_llm_comm.experiments.officer_stages import clone
 
-    settings = settings.replace(network=network)
-    _require_place_for_policy(folder)
-    with counting_bar("cloning") as progress:
-        found = clone_into(folder, source, settings, progress)
-    say(
-        f"{found.decisions[0]} decisions learned, {found.decisions[1]} held out, {len(found.nll)} passes: "
-        f"held-out loss {found.nll[0]:.3f} nats after the first, {min(found.nll):.3f} at best"
-    )
+    _require_place(folder)
+    clone(folder, source, settings.replace(network=network))
     say(f"The officer is {short_path(folder)}")
 
 
@@ -302,20 +270,10 @@ def play_officer_command(
 
         rllib officer play switch:results/officer:results/rl --commanders oracle,none,random:0.5
     """
-    quiet_libraries(0)
-    from rllib_llm_comm.evaluation.officers import officer_scores
+    begin_command({"--json": json_file})
+    from rllib_llm_comm.experiments.officer_stages import play
 
-    require_writable({"--json": json_file})
-    settings = settings.replace(executor=executor)
-    with counting_bar("playing") as progress:
-        found = officer_scores(settings, json_file, progress)
-    rows = [["commander", "games", "won", "95 %", "drawn", "lost"]]
-    for name in settings.commanders:
-        one = found["summary"][name]
-        low, high = one["won_95"]
-        shares = [f"{one['won']:.2f}", f"{low:.2f} to {high:.2f}", f"{one['drawn']:.2f}", f"{one['lost']:.2f}"]
-        rows.append([name, str(one["games"]), *shares])
-    print_table(rows, f"officers: {executor}, opponent: {settings.opponent}")
+    play(settings.replace(executor=executor), json_file)
 
 
 @officer_app.command("build")
@@ -333,10 +291,9 @@ def build(
 
         rllib officer build scripted --units archer,dragon --games 20
     """
-    quiet_libraries(0)
+    begin_command({"--json": json_file})
     from rllib_llm_comm.evaluation.officers import officer_tasks
 
-    require_writable({"--json": json_file})
     settings = settings.replace(executor=executor)
     with counting_bar("building") as progress:
         found = officer_tasks(settings, progress)
@@ -345,7 +302,7 @@ def build(
     rows = [["unit", "building", "told", "95 %", "untold", "95 %"]]
     rows += [
         [unit, f"{one['building']:.2f}", *_shown(one, "told"), *_shown(one, "not_told")]
-        for unit, one in (found["units"].items())
+        for unit, one in found["units"].items()
     ]
     print_table(rows, f"officers: {executor}, within {settings.decisions} decisions each")
 

@@ -16,17 +16,9 @@ from rllib_llm_comm.evaluation.play_settings import (
     HostSettings,
     ReplaySettings,
 )
-from rllib_llm_comm.experiments.console import (
-    import_modules,
-    out,
-    print_table,
-    require_writable,
-    say,
-    say_stand_ins,
-    short_path,
-)
+from rllib_llm_comm.experiments.console import out, print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.evaluation_run import run_cross_play, run_evaluation
-from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.experiments.ray_session import begin_command
 from rllib_llm_comm.policies.find_checkpoint import (
     PREFIX,
     card_text,
@@ -61,9 +53,7 @@ def evaluate_command(
 
         rllib evaluate CHECKPOINT/population/* --communication
     """
-    quiet_libraries(0)
-    require_writable({"--json": json_file, "--log": log})
-    import_modules(modules)
+    begin_command({"--json": json_file, "--log": log}, modules)
     settings.check()
     run_evaluation(checkpoints, settings, json_path=json_file, log_path=log)
 
@@ -100,11 +90,9 @@ def replay_command(
 
         rllib replay sessions/p01
     """
-    quiet_libraries(0)
     if animation is not None and animation.suffix.lower() != ".gif":
         raise UserError(f"--animation is {str(animation)!r} but must be the name of a .gif file.")
-    require_writable({"--out": out_file, "--animation": animation})
-    import_modules(modules)
+    begin_command({"--out": out_file, "--animation": animation}, modules)
     if is_session(checkpoint):
         if beside or animation or settings != ReplaySettings(trust=settings.trust):
             raise UserError(
@@ -154,10 +142,9 @@ def play_command(
 
         rllib play CHECKPOINT --record sessions/p01 --consent consent.txt
     """
-    quiet_libraries(0)
+    begin_command(modules=modules)
     from rllib_llm_comm.play.host import host_table
 
-    import_modules(modules)
     settings.check()
     host_table(checkpoint, settings, tell=say)
 
@@ -205,12 +192,10 @@ def crossplay_command(
         rllib crossplay results/emma --partners partners.json --planner scripted --env-config '{"action_level":
         "primitive"}'
     """
-    quiet_libraries(0)
     files = {"--json": json_file, "--html": html_file, "--replay-out": replay_out}
     if sentences is not None:  # two files
         files |= {f"--sentences ({end})": sentences.with_suffix(f".{end}") for end in ("html", "json")}
-    require_writable(files)
-    import_modules(modules)
+    begin_command(files, modules)
     if planner is not None:
         settings = settings.replace(planning={"planner": of_text("--planner", planner)})
     run_cross_play(
@@ -239,7 +224,7 @@ def export_command(
 
         rllib export results/verco/verco merged --merge
     """
-    quiet_libraries(0)
+    begin_command()
     from rllib_llm_comm.verco.export_models import export_models
 
     with out.status("writing models"):

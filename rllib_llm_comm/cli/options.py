@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
@@ -19,7 +18,7 @@ from typer.models import OptionInfo
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import Settings, options_of
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.policies.load_policy import Loading
 
@@ -103,20 +102,11 @@ def takes_settings(
 
 def _parts(annotation: Any) -> list[Any]:
     """The types that an annotation allows, of lists those of their elements, beside `None`."""
-    if typing.get_origin(annotation) is Annotated or typing.get_origin(annotation) in (list, tuple):
-        return _parts(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return [part for one in typing.get_args(annotation) for part in _parts(one)]
-    return [] if annotation is type(None) else [annotation]
-
-
-def _is_list(annotation: Any) -> bool:
-    """True if an annotation allows lists."""
-    if typing.get_origin(annotation) is Annotated:
-        return _is_list(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return any(map(_is_list, typing.get_args(annotation)))
-    return typing.get_origin(annotation) in (list, tuple)
+    return [
+        part
+        for one in options_of(annotation)
+        for part in (_parts(typing.get_args(one)[0]) if typing.get_origin(one) in (list, tuple) else [one])
+    ]
 
 
 def _is_mapping(kind: Any) -> bool:
@@ -143,7 +133,8 @@ def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Param
         option.metavar = option.metavar or "|".join(listed)
     plain = [type(typing.get_args(one)[0]) if typing.get_origin(one) is Literal else one for one in kinds]
     kind: Any = next((one for one in (bool, int, float, Path) if one in plain), str)
-    kind = list[kind] if _is_list(field.annotation) else kind
+    several = any(typing.get_origin(one) in (list, tuple) for one in options_of(field.annotation))
+    kind = list[kind] if several else kind
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind | None, option]
     )

@@ -67,7 +67,7 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
     @classmethod
     def _no_true_for_one(cls, value: Any, info: ValidationInfo) -> Any:
         """Python holds that `True == 1 == 1.0`, so that a listed value would let the others pass."""
-        options = _options(cls.model_fields[str(info.field_name)].annotation)
+        options = options_of(cls.model_fields[str(info.field_name)].annotation)
         listed = [one for option in options if typing.get_origin(option) is Literal for one in typing.get_args(option)]
         if value in listed and type(value) not in (*map(type, listed), *options):
             raise PydanticCustomError("literal_error", "another type than that of the listed value")
@@ -185,7 +185,7 @@ def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list
     metadata: list[Any] = []
     tried = False
     for part in location:
-        options = _options(annotation)
+        options = options_of(annotation)
         if len(options) > 1 and not tried:
             tried = True
             continue
@@ -218,18 +218,19 @@ def _alternatives(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[A
     return [] if annotation is type(None) else [(annotation, list(metadata))]
 
 
-def _options(annotation: Any) -> list[Any]:
+def options_of(annotation: Any) -> list[Any]:
+    """The types that an annotation allows beside `None`; none that no file can hold."""
     return [option for option, _ in _alternatives(annotation)]
 
 
 def takes(annotation: Any, kind: type) -> bool:
     """True if an annotation allows values of a kind, such as any text; listed ones are not any."""
-    return any(option in (kind, Any, object) for option in _options(annotation))
+    return any(option in (kind, Any, object) for option in options_of(annotation))
 
 
 def _choices(annotation: Any) -> list[str]:
     """The texts among the values that an annotation lists."""
-    listed = (typing.get_args(one) for one in _options(annotation) if typing.get_origin(one) is Literal)
+    listed = (typing.get_args(one) for one in options_of(annotation) if typing.get_origin(one) is Literal)
     return [value for values in listed for value in values if isinstance(value, str)]
 
 
@@ -243,7 +244,7 @@ def _is_number(text: str) -> bool:
 def _demand(problem: ErrorDetails, annotation: Any, metadata: Sequence[Any]) -> str:
     """What an annotation and its constraints allow, in words."""
     if problem["type"] == "model_type":
-        model = next(one for one in _options(annotation) if isinstance(one, type) and issubclass(one, BaseModel))
+        model = next(one for one in options_of(annotation) if isinstance(one, type) and issubclass(one, BaseModel))
         return f"a mapping with keys such as {', '.join(f'`{key}`' for key in list(model.model_fields)[:3])}"
     if problem["type"] == "finite_number":
         return f"a finite number{''.join(_ranges(metadata))}"

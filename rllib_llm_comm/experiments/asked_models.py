@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.trust import texts_in
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list, source_of
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 
@@ -56,12 +56,10 @@ def played_with(checkpoint: Any, stages: Mapping[str, Stage]) -> dict[str, Any]:
     """
     from rllib_llm_comm.policies.policy_folder import find_policy
 
-    used = REFERENCE.fullmatch(str(checkpoint))
-    if used:
-        source = stages[used.group(1)].experiment
-        named = {} if source.run in STAGE_KINDS else source.config
+    named: Mapping[str, Any] = {}
+    if (source := source_of(checkpoint, stages)) is not None:
+        named = {} if source.experiment.run in STAGE_KINDS else source.experiment.config
     else:
-        named = {}
         with suppress(UserError, OSError, ValueError):  # any other text
             manifest = read_manifest(find_policy(str(checkpoint)))
             named = {**manifest.communication, "teacher": manifest.teacher, **(manifest.planning or {})}

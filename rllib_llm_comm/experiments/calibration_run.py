@@ -76,20 +76,19 @@ class CalibrationOptions(Settings):
     """In place of the file's."""
 
 
-def read_settings(file: Path | None, options: CalibrationOptions | None = None, **given: Any) -> CalibrationSettings:
+def read_settings(file: Path | None, options: CalibrationOptions | None = None) -> CalibrationSettings:
     """The subjects of a calibration: those of an experiment file, if there is one, with options above it.
 
     Args:
         file: Experiment file, or None.
         options: What stands above the file; `None` for nothing.
-        **given: Fields of `CalibrationOptions` above those of `options`.
 
     Raises:
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
     from rllib_llm_comm.verco.settings import LanguageModelSettings
 
-    asked = (options or CalibrationOptions()).replace(**given)
+    asked = options or CalibrationOptions()
     values: dict[str, Any] = {}
     tuned: dict[str, Any] = {}
     if file is not None:

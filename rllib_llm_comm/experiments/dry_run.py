@@ -26,7 +26,7 @@ from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, played_w
 from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
 from rllib_llm_comm.experiments.run_time import trials_of
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list, source_of
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, CollectLabels
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.data_set import read_subgoals
@@ -209,11 +209,6 @@ def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple
     return found
 
 
-def _told(value: Any, otherwise: Any) -> Any:
-    """A setting, or something else where it refers to a stage that has not run."""
-    return otherwise if isinstance(value, str) and REFERENCE.search(value) else value
-
-
 def _manual(stage: Stage, _: Mapping[str, Stage]) -> StageQuestions:
     given = STAGE_KINDS[stage.experiment.run].settings(stage)
     parts = [part for paper in as_list(given.paper) for part in split_latex(read_latex(find_paper(paper)))]
@@ -248,14 +243,13 @@ def _subgoals(stage: Stage, _: Mapping[str, Stage]) -> StageQuestions:
 def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> StageQuestions:
     config = stage.experiment.config
     chat, subgoals = config.get("chat") or {}, str(config.get("subgoals", ""))
-    used = REFERENCE.fullmatch(subgoals)
-    if used and stages[used.group(1)].experiment.run == "collect_subgoals":
-        source = stages[used.group(1)]
+    source = source_of(subgoals, stages)
+    if source is not None and source.experiment.run == "collect_subgoals":
         given = STAGE_KINDS[source.experiment.run].settings(source)
         game = _opened(source, given)
         library = {subgoal for agent in game.agents for subgoal in game.library(agent)}
         number = min(len(library), given.states * len(game.agents))
-    elif used:
+    elif source is not None:
         return StageQuestions(None, 0, REWARD_CODE, chat)
     else:
         _, game, wanted = read_subgoals(subgoals)
@@ -264,8 +258,12 @@ def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> StageQuestions:
 
 
 def _plan(planner: Any, game: Any) -> tuple[int, float]:
-    """Questions of a plan, and the characters of one."""
-    given = {key: _told(value, "") for key, value in dict(planner).items() if key not in ("chat", "cassette")}
+    """Questions of a plan, and the characters of one; what refers to a stage that has not run is taken for empty."""
+    given = {
+        key: "" if isinstance(value, str) and REFERENCE.search(value) else value
+        for key, value in planner.items()
+        if key not in ("chat", "cassette")
+    }
     prompts = prompts_of(given, game) or [""]
     # The last ones ask again, since empty forms are refused.
     longest = max(len(prompt) for prompt in prompts if "You were asked this before" not in prompt)
@@ -323,9 +321,8 @@ def _games_of(
     per_game = math.ceil(plans / max(1, int(planner.get("ahead", 0)) / 2)) * each
     if planner.get("opening"):
         per_game = min(per_game, int(planner["opening"]) * each)
-    used = REFERENCE.fullmatch(str(checkpoint))
-    trained = trials_of(stages[used.group(1)].experiment) if used else 1
-    games = episodes * max(1, trained)
+    trained = source_of(checkpoint, stages)
+    games = episodes * max(1, 1 if trained is None else trials_of(trained.experiment))
     asked = int(once and bool(planner.get("objects", True)))
     return StageQuestions(asked + games * per_game, prompt, PLAN, chat, float(per_game))
 
@@ -336,22 +333,19 @@ def _game_of(
     """Settings of the training of a checkpoint, and its game; without an id where nobody can tell."""
     from rllib_llm_comm.policies.policy_folder import find_policy
 
-    own, used = config.get("env_config") or {}, REFERENCE.fullmatch(str(checkpoint))
-    if used:
-        source = stages[used.group(1)].experiment
-        trained, env = dict(source.config), source.env
-        settings = {**(trained.get("env_config") or {}), **own}
+    trained: Mapping[str, Any]
+    if (source := source_of(checkpoint, stages)) is not None:
+        trained, env = source.experiment.config, source.experiment.env
+        env_config = trained.get("env_config")
     else:
         try:
             manifest = read_manifest(find_policy(str(checkpoint)))
         except UserError:
             return {}, None, {}
-        trained, env = dict(manifest.planning or {}), manifest.env
-        settings = {**(manifest.env_config or {}), **own}
+        trained, env, env_config = manifest.planning or {}, manifest.env, manifest.env_config
     if env is None:
         return trained, None, {}
-    env, settings = without_subgoals(str(env), settings)
-    return trained, env, settings
+    return trained, *without_subgoals(str(env), {**(env_config or {}), **(config.get("env_config") or {})})
 
 
 def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, rounds: bool) -> int | None:

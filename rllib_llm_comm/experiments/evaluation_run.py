@@ -343,7 +343,10 @@ def run_cross_play(
     """
     from rllib_llm_comm.evaluation.cross_play import CrossPlay
 
-    cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.trust), settings)
+    groups = None if partners is None else load_file(partners)
+    if not settings.trust:
+        refuse_code(f"`--partners` {str(partners)!r}", groups)
+    cross = CrossPlay([_named(one) for one in players], groups, settings)
     seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
     told = play_crosswise(cross, json_path, html_path)
     if seats is not None:
@@ -437,14 +440,6 @@ def _entrant(told: JsonValue) -> dict[str, Any]:
             "remove the folder of that cross-play and type the command of the study again."
         )
     return settings
-
-
-def _read_partners(file: Path | None, trust: bool) -> Any:
-    """The groups of partners in a file, which names no function whose module the user has not imported."""
-    groups = None if file is None else load_file(file)
-    if not trust:
-        refuse_code(f"`--partners` {str(file)!r}", groups)
-    return groups
 
 
 def refuse_code(where: str, value: Any) -> None:

@@ -250,8 +250,8 @@ def run_manual(
     """
     require_writable({"--out": target, "--json": figures})
     asked = manual_chat(chat)
-    if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
-        asked["cassette"] = find_recording(asked["cassette"])
+    if asked.get("cassette") and not asks(asked):
+        asked = _of_the_package(asked)
     sources = {path: read_latex(path) for path in map(find_paper, papers)}
     found = {path: split_latex(source) for path, source in sources.items()}
     for path, parts in found.items():
@@ -527,10 +527,7 @@ def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, en
     if given.states_by == "model":
         data.given, proposed = _proposed(model, data, given)
         states = len(data.given)
-    if target.exists():
-        data.take_over(read_text(target))
-    with counting_bar(f"asking in {game['settings'].get('layout', game['env'])}") as progress:
-        there = data.ask(states, partial(write_atomically, target), progress)
+    there = ask_planner(data, states, target, game["settings"].get("layout", game["env"]))
     summary = data.summary()
     say(
         f"{proposed} states, {there} of them distinct: {summary['subgoals']} subgoals, {summary['goals']} goals, "
@@ -541,6 +538,17 @@ def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, en
             f"The planner gave no subgoal in {there} states; mend `config.planner` or give another chat model."
         )
     return {"proposed": proposed, "distinct": there, **summary}
+
+
+def ask_planner(data: SubgoalDataset, states: int, file: Path, where: str) -> int:
+    """Asks a planner in so many states, but for those that a file holds already; keeps it and gives how many it has.
+
+    `where` names the game, for the bar.
+    """
+    if file.exists():
+        data.take_over(read_text(file))
+    with counting_bar(f"asking in {where}") as progress:
+        return data.ask(states, partial(write_atomically, file), progress)
 
 
 def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSettings) -> tuple[dict[str, State], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -13,7 +14,7 @@ from rllib_llm_comm.baselines.red.officer_settings import (
 )
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
-from rllib_llm_comm.experiments.console import counting_bar, say
+from rllib_llm_comm.experiments.console import counting_bar, print_table, say
 from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult
 
 _DEMONSTRATIONS = "demonstrations"
@@ -39,14 +40,20 @@ class DemonstrateOfficers(StageKind):
 
     def run(self, stage: Stage) -> StageResult:
         """Records the games into `demonstrations/` of the stage's folder."""
-        from rllib_llm_comm.baselines.red.officer_cloning import idle_share, write_demonstrations
-
         folder = stage.folder / _DEMONSTRATIONS
-        with counting_bar("demonstrating") as progress:
-            rows = write_demonstrations(folder, self.settings(stage), progress)
-        figures = {"games": len(rows.games), "decisions": len(rows), "idle": round(idle_share(rows), 4)}
-        say(f"{figures['games']} games, {figures['decisions']} decisions, nothing ordered at {figures['idle']:.1%}")
-        return StageResult([folder], summary=figures)
+        return StageResult([folder], summary=demonstrate(folder, self.settings(stage)))
+
+
+def demonstrate(folder: Path, settings: OfficerDemonstrationSettings) -> dict[str, Any]:
+    """Records games of scripted officers, and tells and gives the numbers of games and decisions and the idle share."""
+    from rllib_llm_comm.baselines.red.officer_cloning import idle_share, write_demonstrations
+
+    with counting_bar("demonstrating") as progress:
+        rows = write_demonstrations(folder, settings, progress)
+    results = {name: [one["result"] for one in rows.games if one["commander"] == name] for name in settings.commanders}
+    told = ", ".join(f"{name} {found.count(1)} of {len(found)}" for name, found in results.items() if found)
+    say(f"{len(rows.games)} games, {len(rows)} decisions, nothing ordered at {idle_share(rows):.1%}; won under {told}")
+    return {"games": len(rows.games), "decisions": len(rows), "idle": round(idle_share(rows), 4)}
 
 
 class CloneOfficerSettings(OfficerCloningSettings):
@@ -79,16 +86,24 @@ class CloneOfficer(StageKind):
 
     def run(self, stage: Stage) -> StageResult:
         """Trains the officer and writes its policy folder, `policy/`."""
-        from rllib_llm_comm.baselines.red.officer_cloning import clone_into
         from rllib_llm_comm.policies.policy_manifest import POLICY_FOLDER
 
         source, settings = self.settings(stage)
         folder = stage.folder / POLICY_FOLDER
-        with counting_bar("cloning") as progress:
-            found = clone_into(folder, source, settings, progress)
-        figures = {"decisions": found.decisions[0], "held_out": found.decisions[1], "nll": min(found.nll)}
-        say(f"{found.decisions[0]} decisions learned, {len(found.nll)} passes, held-out loss {min(found.nll):.3f} nats")
-        return StageResult([folder], summary=figures)
+        return StageResult([folder], summary=clone(folder, source, settings))
+
+
+def clone(folder: Path, source: str | Path, settings: OfficerCloningSettings) -> dict[str, Any]:
+    """Trains an officer on demonstrations, and tells and gives the numbers of decisions and the least held-out loss."""
+    from rllib_llm_comm.baselines.red.officer_cloning import clone_into
+
+    with counting_bar("cloning") as progress:
+        found = clone_into(folder, source, settings, progress)
+    say(
+        f"{found.decisions[0]} decisions learned, {found.decisions[1]} held out, {len(found.nll)} passes: "
+        f"held-out loss {found.nll[0]:.3f} nats after the first, {min(found.nll):.3f} at best"
+    )
+    return {"decisions": found.decisions[0], "held_out": found.decisions[1], "nll": min(found.nll)}
 
 
 class PlayOfficers(StageKind):
@@ -108,12 +123,21 @@ class PlayOfficers(StageKind):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the games and writes `officer.json`."""
-        from rllib_llm_comm.evaluation.officers import officer_scores
-
         path = stage.folder / "officer.json"
-        with counting_bar("playing") as progress:
-            found = officer_scores(self.settings(stage), path, progress)
-        for name, one in found["summary"].items():
-            low, high = one["won_95"]
-            say(f"{name}: {one['won']:.2f} of {one['games']} games won ({low:.2f} to {high:.2f})")
-        return StageResult([path], summary=found["summary"])
+        return StageResult([path], summary=play(self.settings(stage), path))
+
+
+def play(settings: OfficerScoreSettings, file: Path | None) -> dict[str, Any]:
+    """Plays officers under scripted commanders; prints and gives their scores by commander. `file` keeps all games."""
+    from rllib_llm_comm.evaluation.officers import officer_scores
+
+    with counting_bar("playing") as progress:
+        scores: dict[str, Any] = officer_scores(settings, file, progress)["summary"]
+    rows = [["commander", "games", "won", "95 %", "drawn", "lost"]]
+    for name in settings.commanders:
+        one = scores[name]
+        low, high = one["won_95"]
+        shares = [f"{one['won']:.2f}", f"{low:.2f} to {high:.2f}", f"{one['drawn']:.2f}", f"{one['lost']:.2f}"]
+        rows.append([name, str(one["games"]), *shares])
+    print_table(rows, f"officers: {settings.executor}, opponent: {settings.opponent}")
+    return scores

@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from rllib_llm_comm.chat.cassettes import put_in_order
-from rllib_llm_comm.core.errors import UserError, names_and_hint, within
+from rllib_llm_comm.core.errors import UserError, names_and_hint
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
@@ -38,21 +38,17 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.language_stages import ANSWERS
-from rllib_llm_comm.experiments.prerequisites import (
-    check_base_models,
-    check_device,
-    check_played_games,
-    on_this_machine,
-)
+from rllib_llm_comm.experiments.prerequisites import check_device, on_this_machine
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_time import left_of, measured, rehearse, trials_of
-from rllib_llm_comm.experiments.search_space import check_searches, grid_points, has_search, search_kind, seeds_of
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, resolve
+from rllib_llm_comm.experiments.search_space import check_searches, grid_points, seeds_of
+from rllib_llm_comm.experiments.stage_links import check_adapters, check_played_games, check_restored, check_rows
+from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_manifest import read_manifest, require_same_network
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.policies.recorded_settings import reaches_outside, vouched_for_game
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.sama.planners import trusting
@@ -96,8 +92,6 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
 _NOT_YET = "(not there yet)"  # stands for the result of a stage before it has run
-# Settings that a stage must share with the one whose adapter it takes over.
-_OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
 
 
 def run_file(
@@ -133,63 +127,46 @@ def run_file(
         return results_folder(storage, file.name, setting) / name
 
     file = with_model(file)
-    made = make_stages(file.experiments, folder, file.digest, config_identity)
     track = tuple(settings.track or ())
+    made = make_stages(file.experiments, folder, file.digest, config_identity)
     stages = [replace(_vouched_for(stage) if settings.trust else stage, track=track) for stage in made]
     with sent({stage.folder.parent for stage in stages}):
-        failed = _check_and_run(file, settings, stages, before, keep_going, rehearses)
-        if not settings.dry_run:
-            after()
-    return failed
-
-
-def _check_and_run(
-    file: ExperimentFile,
-    settings: TrainSettings,
-    stages: list[Stage],
-    before: Callable[[], None],
-    keep_going: bool,
-    rehearses: bool,
-) -> list[str]:
-    """Checks all stages, then runs them; see `run_file`."""
-    track = tuple(settings.track or ())
-    records = _finished(stages, settings.resume)
-    to_run = [stage.name for stage in stages if stage.name not in records]
-    training = [stage for stage in stages if _needs_ray(stage)]
-    if track:
-        from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
-
-        check_trackers(track, any_training=bool(training))
-    refused: list[str] | None = [] if rehearses else None
-    with out.status("checking all settings"):
-        many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
-        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings), refused)
-        for stage in stages:
-            if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
-                unsigned_parts(stage)
-    stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
-    say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
-    if settings.dry_run:
-        from rllib_llm_comm.experiments.dry_run import tell
-
-        tell(stages, settings.prices, records)
-        if settings.prices is None:
-            _show_plan(file, settings, stages, records)
-        return []
-    if keep_going and to_run:
-        left = left_of(stages, records, resume=settings.resume)
-        known = (
-            f"{left.text()} at the speeds measured here" if left.seconds else "how long they take is told as they run"
-        )
-        hint = "" if left.seconds else "; `--dry-run` measures it in small before"
-        say(f"{len(to_run)} of {len(stages)} stages are left: {known}{hint}.")
-    # Nothing is written if all is done, so that results on a read-only disk can be shown again.
-    with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
-        before()
+        records = _finished(stages, settings.resume)
+        to_run = [stage.name for stage in stages if stage.name not in records]
+        training = [stage for stage in stages if _needs_ray(stage)]
         if track:
-            open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
-        failed = _run_all(stages, records, to_run, ray, settings, keep_going, refused or ())
-    _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
+            from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
+
+            check_trackers(track, any_training=bool(training))
+        refused: list[str] | None = [] if rehearses else None
+        with out.status("checking all settings"):
+            many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
+            cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings), refused)
+            for stage in training if settings.resume else ():
+                if stage.name in to_run and _is_unfinished(stage, stage.record()):
+                    unsigned_parts(stage)
+        stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
+        say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
+        if settings.dry_run:
+            from rllib_llm_comm.experiments.dry_run import tell
+
+            tell(stages, settings.prices, records)
+            if settings.prices is None:
+                _show_plan(file, settings, stages, records)
+            return []
+        if keep_going and to_run:
+            left = left_of(stages, records, resume=settings.resume)
+            told = "how long they take is told as they run; `--dry-run` measures it in small before"
+            told = f"{left.text()} at the speeds measured here" if left.seconds else told
+            say(f"{len(to_run)} of {len(stages)} stages are left: {told}.")
+        # Nothing is written if all is done, so that results on a read-only disk can be shown again.
+        with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
+            before()
+            if track:
+                open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
+            failed = _run_all(stages, records, to_run, ray, settings, keep_going, refused or ())
+        _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
+        after()
     return failed
 
 
@@ -341,10 +318,8 @@ def check_stages(
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
     cpus = available_cpus()
-    models = _base_models(stages)
-    _check_sources(stages, {name: sources for name, (_, _, sources) in models.items()})
-    _check_rows(stages)
-    check_base_models(models)
+    check_adapters(stages)
+    check_rows(stages)
     for stage in stages:
         resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
@@ -353,7 +328,7 @@ def check_stages(
                     configs[stage.name] = tune_stage.check(
                         resolved, tuple(STAGE_KINDS), missing, checked_by_python, many_cpus
                     )
-                    _check_restored(stage, stages, configs)
+                    check_restored(stage, stages, configs)
                     if "GPU" in (have or {}) and configs[stage.name] is not None:
                         check_device(stage, configs[stage.name])
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
@@ -413,76 +388,6 @@ def _vouched_for(stage: Stage) -> Stage:
     return replace(stage, trust=True, experiment=stage.experiment.model_copy(update={"config": config}))
 
 
-def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], dict[str, str]]]:
-    """Of stages with a base model: that, what else must be equal, and by role the stage whose adapter is taken over."""
-    found: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {}
-    for stage in filter(_needs_ray, stages):
-        from rllib_llm_comm.language.adapters import ACTION, MESSAGE  # with torch, of which other stages have no need
-
-        config = stage.experiment.config
-        default = default_config(stage.experiment.run)
-        base = config.get("base_model", getattr(default, "base_model", None))
-        given = {role: REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
-        if isinstance(base, str):
-            values = {name: config.get(name, getattr(default, name, None)) for name in _OF_ADAPTERS}
-            form = {
-                name: str(list(value) if isinstance(value, tuple) else value)
-                for name, value in values.items()
-                if not search_kind(value)
-            }
-            found[stage.name] = (base, form, {role: one.group(1) for role, one in given.items() if one})
-    return found
-
-
-def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
-    made = {stage.name: stage.experiment for stage in stages}
-    for name, by_role in sources.items():
-        from rllib_llm_comm.verco.language_network import TRAINS_ALONE
-
-        for role, source in by_role.items():
-            setting, run = f"{role}_checkpoint", made[source].run
-            others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}
-            if run in STAGE_KINDS or (run in others and not made[source].config.get(setting)):
-                raise UserError(
-                    f"`{name}.config.{setting}` is the result of `{source}`, a stage of {run}, which trains no {role} "
-                    f"adapter; name a stage of {TRAINS_ALONE[role]} or Verco."
-                )
-
-
-def _check_restored(stage: Stage, stages: list[Stage], configs: Mapping[str, Any]) -> None:
-    """Refuses to go on from a stage to come that trains another algorithm or network."""
-    reference = REFERENCE.fullmatch(str(stage.experiment.restore))
-    if reference is None:
-        return
-    source = next(one for one in stages if one.name == reference.group(1))
-    if source.experiment.run != stage.experiment.run:
-        raise UserError(
-            f"`{stage.name}.restore` is the result of `{source.name}`, a stage of {source.experiment.run}, but `run` "
-            f"is {stage.experiment.run}; restore a stage of the same algorithm."
-        )
-    with within(f"{stage.name}.config"):
-        searched = {key for one in (source, stage) for key, value in one.experiment.config.items() if has_search(value)}
-        theirs, own = (
-            {k: v for k, v in tune_stage.network_settings(configs.get(one.name)).items() if k not in searched}
-            for one in (source, stage)
-        )
-        require_same_network(theirs, own, f"`{source.name}`")
-
-
-def _check_rows(stages: list[Stage]) -> None:
-    """Refuses to learn from what another stage than one that collects such rows leaves."""
-    made = {stage.name: stage.experiment.run for stage in stages}
-    for stage in filter(_needs_ray, stages):
-        given = REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
-        form = getattr(getattr(default_config(stage.experiment.run), "rows", None), "form", None)
-        if given and form is not None and made[given.group(1)] != form.collector:
-            raise UserError(
-                f"`{stage.name}.config.input_` is the result of `{given.group(1)}`, a stage of {made[given.group(1)]}, "
-                f"but {stage.experiment.run} learns from {form.name}; name a stage of {form.collector}."
-            )
-
-
 def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
     """Stage -> its seeds, of the stages that train one trial per seed and vary nothing else."""
     trained = {stage.name: stage.experiment for stage in stages if _needs_ray(stage)}
@@ -496,18 +401,17 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     many = stage.experiment.run in STAGE_KINDS
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
-    config = resolve(stage.experiment.config, outputs, many, same_seeds)
     default = None if many else default_config(stage.experiment.run)
     rllibs_own = default is not None and type(default).__module__.startswith("ray.")
-    config = on_this_machine(f"{stage.name}.config", config, rllibs_own)
-    restore = on_this_machine(stage.name, {"restore": resolve(stage.experiment.restore, outputs)})["restore"]
-    scheduled = on_this_machine(f"{stage.name}.scheduler_config", stage.experiment.scheduler_config)
-    changes = {
-        "scheduler_config": scheduled,
-        "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
-        "restore": _checkpoint_of(restore),
+    given = {
+        "config": resolve(stage.experiment.config, outputs, many, same_seeds),
+        "restore": resolve(stage.experiment.restore, outputs),
+        "scheduler_config": stage.experiment.scheduler_config,
     }
-    return replace(stage, experiment=stage.experiment.model_copy(update=changes))
+    here = on_this_machine(stage.name, given, rllibs_own)
+    here["restore"] = _checkpoint_of(here["restore"])
+    here["config"] |= {key: _checkpoint_of(here["config"][key]) for key in _CHECKPOINTS if key in here["config"]}
+    return replace(stage, experiment=stage.experiment.model_copy(update=here))
 
 
 def _checkpoint_of(value: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,6 @@ from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.console import (
     counting_bar,
-    import_modules,
     out,
     print_table,
     require_writable,
@@ -23,7 +21,7 @@ from rllib_llm_comm.experiments.console import (
     say_stand_ins,
     short_path,
 )
-from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.experiments.ray_session import begin_command
 from rllib_llm_comm.experiments.search_space import flat_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Executor, PlannerScores
 
 SCRIPTED = "scripted"
+WHICH_PLANNER = "which planner brings the most with the same executor"
 RULES = ("scripted", "plan4mc", "random")
 """Planners that read no prompts."""
 PlannerSettings = str | Mapping[str, Any]
@@ -151,21 +150,10 @@ class SubgoalCollection(Settings):
     """Import these modules first."""
 
 
-def comparison(
+def _compare(
     name: str, measures: str, variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool = False
 ) -> PlannerScores:
-    """A comparison of all variants in all scenarios of all executors.
-
-    Args:
-        name: Name of the comparison.
-        measures: The quantity that it measures, in a sentence.
-        variants: Its rows.
-        settings: Executors, scenarios and seeds.
-        rounds: True if all variants are played in rounds.
-
-    Raises:
-        UserError: If a setting is not allowed.
-    """
+    """Plays and tells all variants in all scenarios of all executors; with `rounds` all of them in rounds."""
     from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlannerScores, PlanningSetup
     from rllib_llm_comm.sama.planners import trusting
 
@@ -181,7 +169,9 @@ def comparison(
                 plans = trusting(planner) if settings.trust else planner
                 setup = PlanningSetup(plans, replan, trials, settings.recover, settings.patience)
                 cells.append(Cell({SCENARIO: scenario, **told, **labels}, executor, config, setup))
-    return PlannerScores(name, measures, cells, range(settings.seed, settings.seed + settings.episodes))
+    scores = PlannerScores(name, measures, cells, range(settings.seed, settings.seed + settings.episodes))
+    play_and_tell(scores, settings.json_file, settings.markdown_file)
+    return scores
 
 
 def _games(settings: ComparisonSettings) -> list[Any]:
@@ -205,30 +195,54 @@ def require_prompts(planner: PlannerSettings, what: str) -> None:
         )
 
 
-def play_and_tell(scores: PlannerScores, settings: ComparisonSettings) -> None:
+def play_and_tell(scores: PlannerScores, json_file: Path | None, markdown_file: Path | None) -> None:
     """Plays the missing episodes of a comparison, prints its table and writes the files.
+
+    Args:
+        scores: The comparison.
+        json_file: File that keeps the figures; what it holds already is not played again.
+        markdown_file: File of the table.
 
     Raises:
         UserError: If the file of figures holds another comparison, or a game cannot be played.
     """
-    from rllib_llm_comm.evaluation.planner_scores import markdown, table
+    from rllib_llm_comm.evaluation.planner_scores import table
 
-    path = settings.json_file
-    if path is not None and path.exists():
-        scores.take_over(read_text(path))
+    keep = _kept(scores, json_file)
     say(f"Measures {scores.measures}.")
     say_stand_ins(scores.stand_ins())
     with counting_bar("playing") as progress:
-        scores.play(lambda text: None if path is None else write_atomically(path, text), progress)
+        scores.play(keep, progress)
     columns, rows = table(scores.figures())
     labels_and_score = columns.index("95 % interval") + 1 if "95 % interval" in columns else len(columns)
-    print_table([columns, *rows], optional=list(reversed(columns[labels_and_score:])))
-    say_stand_ins(scores.stand_ins())
-    if path is not None:
-        say(f"Figures: {short_path(path)}")
-    if settings.markdown_file is not None:
-        write_atomically(settings.markdown_file, markdown(columns, rows, scores.stand_ins()))
-        say(f"Table: {short_path(settings.markdown_file)}")
+    _tell(columns, rows, scores.stand_ins(), markdown_file, list(reversed(columns[labels_and_score:])))
+    if json_file is not None:
+        say(f"Figures: {short_path(json_file)}")
+    if markdown_file is not None:
+        say(f"Table: {short_path(markdown_file)}")
+
+
+def _kept(scores: Any, file: Path | None) -> Callable[[str], None]:
+    """Takes over the figures that a file holds, and gives the function that writes it anew."""
+    if file is not None and file.exists():
+        scores.take_over(read_text(file))
+    return lambda text: None if file is None else write_atomically(file, text)
+
+
+def _tell(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    phrases: Sequence[str],
+    markdown_file: Path | None,
+    optional: Sequence[str] = (),
+) -> None:
+    """Prints a table and what stands in, and writes both to a file."""
+    from rllib_llm_comm.evaluation.planner_scores import markdown
+
+    print_table([columns, *rows], optional=optional)
+    say_stand_ins(phrases)
+    if markdown_file is not None:
+        write_atomically(markdown_file, markdown(columns, rows, phrases))
 
 
 PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {
@@ -255,7 +269,7 @@ def measure_reward(settings: ComparisonSettings) -> None:
     """Plays and tells the score of whole games under one planner."""
     _begin(settings)
     variants: list[Variant] = [({}, settings.one_planner(), settings.trials)]
-    play_and_tell(comparison("reward", "the score of whole games under a planner", variants, settings), settings)
+    _compare("reward", "the score of whole games under a planner", variants, settings)
 
 
 def compare_planners(settings: ComparisonSettings) -> None:
@@ -271,8 +285,7 @@ def compare_planners(settings: ComparisonSettings) -> None:
     wanted = [*known, *(one for one in given if one not in known)]
     labelled = planners_by_label(wanted)
     variants: list[Variant] = [({"planner": label}, one, settings.trials) for label, one in labelled.items()]
-    measures = "which planner brings the most with the same executor"
-    play_and_tell(comparison("planners", measures, variants, settings), settings)
+    _compare("planners", WHICH_PLANNER, variants, settings)
 
 
 def compare_trials(settings: ComparisonSettings, most: int = 3, share: float = 0.5) -> None:
@@ -288,7 +301,7 @@ def compare_trials(settings: ComparisonSettings, most: int = 3, share: float = 0
     asked = with_settings("disturbed", planner=planner, share=share) if share else planner
     variants: list[Variant] = [({"trials": number}, asked, number) for number in range(most + 1)]
     measures = f"what is gained by undoing failed rounds, with {share:.0%} of the subgoals replaced by random ones"
-    play_and_tell(comparison("trials", measures, variants, settings, rounds=True), settings)
+    _compare("trials", measures, variants, settings, rounds=True)
 
 
 def compare_random_commands(settings: ComparisonSettings, shares: Sequence[float], figure: Path | None = None) -> None:
@@ -306,8 +319,7 @@ def compare_random_commands(settings: ComparisonSettings, shares: Sequence[float
         ({"random": share}, with_settings("disturbed", planner=planner, share=share), settings.trials)
         for share in shares
     ]
-    scores = comparison("random-commands", "whether agents do as they are told", variants, settings)
-    play_and_tell(scores, settings)
+    scores = _compare("random-commands", "whether agents do as they are told", variants, settings)
     if figure is not None:
         _draw(scores, figure)
 
@@ -335,13 +347,11 @@ def compare_prompts(name: str, settings: ComparisonSettings) -> None:
     for env in _games(settings):
         env.reset(seed=settings.seed)
         require_different_prompts([(labels, one) for labels, one, _ in played], planning_game(env), name)
-    play_and_tell(comparison(name, measures, played, settings), settings)
+    _compare(name, measures, played, settings)
 
 
 def _begin(settings: ComparisonSettings) -> None:
-    quiet_libraries(0)
-    require_writable({"--json": settings.json_file, "--markdown": settings.markdown_file})
-    import_modules(settings.modules)
+    begin_command({"--json": settings.json_file, "--markdown": settings.markdown_file}, settings.modules)
 
 
 def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerSettings]:
@@ -398,11 +408,8 @@ def compare_reward_code(settings: RewardCodeSettings) -> None:
         UserError: If a setting is not allowed.
         ChatError: If a request failed for good.
     """
-    quiet_libraries(0)
-    json_file, markdown_file = settings.json_file, settings.markdown_file
-    require_writable({"--json": json_file, "--markdown": markdown_file})
+    begin_command({"--json": settings.json_file, "--markdown": settings.markdown_file})
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-    from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
     from rllib_llm_comm.evaluation.stand_ins import stand_ins
     from rllib_llm_comm.sama.planners import planner_model
@@ -417,16 +424,10 @@ def compare_reward_code(settings: RewardCodeSettings) -> None:
     elif not code.is_dir():
         raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
     scores = RewardCodeScores(code, None if planner is None else planner_model(planner), settings.steps, settings.seed)
-    if json_file is not None and json_file.exists():
-        scores.take_over(read_text(json_file))
+    keep = _kept(scores, settings.json_file)
     kitchens = layouts or LAYOUT_NAMES
     phrases = stand_ins({"planner": planner})
     say_stand_ins(phrases)
-
-    def keep(text: str) -> None:
-        if json_file is not None:
-            write_atomically(json_file, text)
-
     with counting_bar("comparing") as progress:
         scores.measure(kitchens, keep, progress)
     summary = {layout: found for layout, found in scores.summary().items() if layout in kitchens}
@@ -435,10 +436,7 @@ def compare_reward_code(settings: RewardCodeSettings) -> None:
         [layout, *(f"{value:.4g}" if isinstance(value, float) else str(value) for value in found.values())]
         for layout, found in summary.items()
     ]
-    print_table([names, *rows])
-    say_stand_ins(phrases)
-    if markdown_file is not None:
-        write_atomically(markdown_file, markdown(names, rows, phrases))
+    _tell(names, rows, phrases, settings.markdown_file)
 
 
 def _recorded(
@@ -476,38 +474,29 @@ def collect_subgoals(settings: SubgoalCollection) -> None:
         UserError: If a setting is not allowed.
         ChatError: If a request failed for good.
     """
-    quiet_libraries(0)
-    require_writable({"--markdown": settings.markdown_file})
-    import_modules(settings.modules)
+    begin_command({"--markdown": settings.markdown_file}, settings.modules)
     from rllib_llm_comm.envs.overcooked_ai import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
-    from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.stand_ins import stand_ins
+    from rllib_llm_comm.experiments.language_stages import ask_planner
     from rllib_llm_comm.sama.data_set import SubgoalDataset
     from rllib_llm_comm.sama.planners import planner_model
     from rllib_llm_comm.sama.preparation import open_game
 
-    planner, states = settings.planner, settings.states
+    planner = settings.planner
     model = planner_model(planner)
     phrases = stand_ins({"planner": planner})
     say_stand_ins(phrases)
     rows = []
     for kitchen in [get_layout(name).name for name in settings.layouts or LAYOUT_NAMES]:
         game = open_game(ENV_ID, {"layout": kitchen}, settings.seed)
-        path = settings.folder / f"{kitchen}.json"
         data = SubgoalDataset(game, planner, settings.seed, model)
-        if path.exists():
-            data.take_over(read_text(path))
-        with counting_bar(f"asking in {kitchen}") as progress:
-            there = data.ask(states, partial(write_atomically, path), progress)
-        if there < states:
+        there = ask_planner(data, settings.states, settings.folder / f"{kitchen}.json", kitchen)
+        if there < settings.states:
             say(f"{kitchen} has only {there} states that differ to a planner, as far as was drawn.")
         rows.append([kitchen, *_counts(data.summary())])
-    print_table([_COLUMNS, *rows])
-    say_stand_ins(phrases)
+    _tell(_COLUMNS, rows, phrases, settings.markdown_file)
     say(f"Data sets: {short_path(settings.folder)}")
-    if settings.markdown_file is not None:
-        write_atomically(settings.markdown_file, markdown(_COLUMNS, rows, phrases))
 
 
 def _counts(summary: Mapping[str, Any]) -> list[str]:

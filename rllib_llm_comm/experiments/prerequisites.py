@@ -1,34 +1,23 @@
-"""Checks of a stage beside its settings: what is at its paths, models, adapters, labels, cores, the game it plays."""
+"""Checks of a training beside its settings: what is at its paths, models, adapters, labels, cores, its game."""
 
 from __future__ import annotations
 
 import inspect
-import math
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from rllib_llm_comm.core.errors import UserError, within
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
-from rllib_llm_comm.core.settings import describe, takes
-from rllib_llm_comm.envs.base_env import Game, settings_of
-from rllib_llm_comm.envs.game_contract import GameContract
-from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
-from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.console import one_line, say
-from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
+from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.search_space import first_point, has_search, single_points
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
+from rllib_llm_comm.experiments.search_space import single_points
+from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, TOKENS_PER_WORD
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
-from rllib_llm_comm.policies.recorded_people import RecordedPeople
-from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED, CommunicationSettings
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -130,35 +119,6 @@ def check_cores(stage: str, config: AlgorithmConfig) -> None:
                 f"would only wait for each other; set at most {cores} (and more `num_envs_per_env_runner`), or say "
                 "with `--ray-num-cpus` how many Ray may count."
             )
-
-
-def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, str]]]) -> None:
-    """Checks that stages that hand on an adapter use the same base model, form of prompts and shape of adapters.
-
-    Args:
-        stages: Stage -> its `base_model`, other settings that must be equal, and role -> the stage whose adapter
-            of that role it takes over.
-
-    Raises:
-        UserError: If two of them differ for certain.
-    """
-    from rllib_llm_comm.language.base_model import KNOWN
-
-    for name, (base, form, sources) in stages.items():
-        for role, source in sources.items():
-            other, other_form, _ = stages.get(source, stages[name])
-            for setting, value in form.items():
-                if other_form.get(setting, value) != value:
-                    raise UserError(
-                        f"`{name}.config.{setting}` is {value!r}, but the {role} adapter that it takes over from "
-                        f"`{source}` is trained with {other_form[setting]!r}; give both stages the same."
-                    )
-            # Two paths, or a path and a hub id, may be the same model.
-            if other != base and {other, base} & set(KNOWN):
-                raise UserError(
-                    f"`{name}.config.base_model` is {base!r}, but the {role} adapter that it takes over from "
-                    f"`{source}` is trained on {other!r}; give both stages the same."
-                )
 
 
 def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
@@ -283,261 +243,3 @@ def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
         path = local_path(labels, "input_")
         if path.exists():  # a pattern is for Ray Data
             check_rows(path, config.form)
-
-
-_PLAYING = ("evaluate", "replay")
-_CLONING = "clone_officer"
-_TALK = ("messages", "message_server", "base_model", "reference")
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """What a stage that plays a checkpoint has to fit; without `env` it tells none, without `talk` nobody speaks."""
-
-    algorithm: str
-    env: str | None
-    env_config: Mapping[str, Any]
-    talk: Mapping[str, Any] | None
-    teacher: Any
-    reads_vectors: bool
-
-
-def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) -> None:
-    """Refuses stages that cannot play what they name: no policy, messages that it has not, settings of another game.
-
-    Args:
-        stages: All stages of a file, with the references between them; each is right by itself.
-        finished: Names of those that need not run.
-
-    Raises:
-        UserError: At the first such stage.
-    """
-    named = {stage.name: stage for stage in stages}
-    for stage in stages:
-        if stage.name not in finished and stage.experiment.run == "crossplay":
-            with within(f"{stage.name}.config"):
-                _check_crosswise(stage.experiment.config, named)
-        if stage.name not in finished:
-            with within(f"{stage.name}.config"):
-                _require_names(stage.experiment.env, stage.experiment.config)
-            _check_executor(stage, named)
-            _check_results(stage, named)
-        if stage.name in finished or stage.experiment.run not in _PLAYING:
-            continue
-        for one in as_list(stage.experiment.config["checkpoint"]):
-            with within(f"{stage.name}.config"):
-                if (trained := _trained(str(one), named)) is not None:
-                    _check_talk(stage.experiment.config, trained)
-                    _check_game(stage.experiment.config, trained)
-
-
-def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config") -> None:
-    """Refuses the result of a stage where a game wants no path, such as for one of the names that it lists."""
-    from rllib_llm_comm.sama.planner_seats import SEATS
-
-    settings = config.get(part)
-    if not isinstance(env, str) or not is_parallel(env) or not isinstance(settings, Mapping):
-        return
-    entry = env_spec(env).entry_point
-    game = getattr(load(entry) if isinstance(entry, str) else entry, "game", None)
-    known = isinstance(game, type) and issubclass(game, Game)
-    fields = settings_of(game).model_fields if known else {}
-    points = [point for point in single_points(dict(settings)) if isinstance(point, Mapping)]
-    with within(part):
-        for name, value in (item for point in points for item in point.items()):
-            about = fields.get(name) if isinstance(value, str) and REFERENCE.search(value) else None
-            if about is not None and not takes(about.annotation, str):
-                allowed = describe(about.annotation, about.metadata)
-                raise UserError(f"`{name}` is {value!r}, the result of a stage, but must be {allowed}.")
-        if env in SEATS:
-            _require_names(SEATS[env].game_id, settings, "game")
-
-
-def _check_results(stage: Stage, named: Mapping[str, Stage]) -> None:
-    """Refuses results of stages as base models, which none makes, and as players that demonstrate, if none plays."""
-    base, player = (stage.experiment.config.get(setting) for setting in ("base_model", "player"))
-    if isinstance(base, str) and REFERENCE.search(base):
-        raise UserError(
-            f"`{stage.name}.config.base_model` is {base!r}, but no stage makes a base model; name a model or its "
-            "folder, and give adapters as `message_checkpoint` and `action_checkpoint`."
-        )
-    if stage.experiment.run == "collect_demonstrations":
-        shown_by = player.get("policy") if isinstance(player, Mapping) else player
-        if isinstance(shown_by, str) and REFERENCE.fullmatch(shown_by):
-            with within(f"{stage.name}.config.player"):
-                trained = _trained(shown_by, named)
-                if trained is None or trained.env is None:
-                    raise UserError(f"{shown_by!r} is the result of a stage that plays no game; give another player.")
-
-
-def _check_executor(stage: Stage, named: Mapping[str, Stage]) -> None:
-    """Refuses who carries subgoals out, if it is the result of a stage in another game or without subgoals."""
-    executor = (stage.experiment.config.get("env_config") or {}).get("executor")
-    reference = re.fullmatch(rf"trained:({REFERENCE.pattern})", executor) if isinstance(executor, str) else None
-    if reference is None:
-        return
-    from rllib_llm_comm.sama.planner_seats import SEATS, require_executor
-
-    if stage.experiment.env not in SEATS:
-        return
-    with within(f"{stage.name}.config.env_config"):
-        trained = _trained(reference.group(1), named)
-        if trained is None or trained.env is None:
-            raise UserError(
-                f"`executor` is {executor!r}, the result of a stage that plays no game; give a checkpoint that follows "
-                "subgoals, or 'scripted' (officers of MiniRTS belong in `game.executor`)."
-            )
-        planned = named[reference.group(2)].experiment.config.get("planner") is not None
-        game_id = SEATS[stage.experiment.env].game_id
-        require_executor(str(executor), trained.env, trained.env_config, planned, game_id)
-
-
-def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> None:
-    """Refuses players of a cross-play and strangers that are of another game than the first checkpoint."""
-    groups = {f"partners.{name}": group for name, group in (config.get("partners") or {}).items()}
-    people: list[tuple[str, PartnerSettings]] = []
-    given, first, settings = config.get("env"), "", dict[str, Any]()
-    played = given
-    for place, group in {"players": config["players"], **groups}.items():
-        listed = [group] if isinstance(group, str | Mapping) else list(group)
-        for one in parse_partners(listed, place):
-            if one.kind == PEOPLE:
-                people.append((place, one))
-            # What lies in the result of a stage, such as `${stage}/past/initial`, is not there yet.
-            if one.kind != CHECKPOINT or (REFERENCE.search(one.policy) and not REFERENCE.fullmatch(one.policy)):
-                continue
-            trained = _trained(one.policy, named)
-            if trained is None or trained.env is None:
-                continue
-            env, own = trained.env, dict(trained.env_config)
-            if config.get("planning"):
-                env, own = without_subgoals(env, own)
-            if not first:
-                first, settings, played = one.name, own, given or env
-            elif given is None and env != played:
-                raise UserError(
-                    f"`{place}` has {one.name!r}, which was trained in {env!r}, but {first!r} in {played!r}; take "
-                    "checkpoints of one game, or name the environment with `env`."
-                )
-    if people and played is not None:
-        game = make_env(str(played), **first_point({**settings, **(config.get("env_config") or {})}))
-        for place, one in people:
-            try:
-                RecordedPeople(one.session).require_game(game)
-            except UserError as error:
-                raise UserError(f"`{place}` has {one.name!r}, which cannot play: {error}") from None
-        game.close()
-
-
-def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
-    if trained.talk is None:
-        for name in _TALK:
-            if config.get(name) not in (None, "none"):
-                raise UserError(f"`{name}` is {config[name]!r} but agents of {trained.algorithm} say nothing; omit it.")
-        return
-    given = {name: config[name] for name in ("messages", "message_server") if config.get(name) is not None}
-    if given.get("message_server") == "none":
-        given["message_server"] = None
-    messages = CommunicationSettings.from_mapping({**trained.talk, **given, "train_messages": False}).messages
-    if messages == "teacher" and not (config.get("teacher") or trained.teacher):
-        raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
-
-
-def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
-    from rllib_llm_comm.sama.planners import guesses
-    from rllib_llm_comm.verco.message_protocol import require_possible
-
-    _require_names(trained.env, config)
-    guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
-    if trained.env is None or not (guessing or telling or config.get("env_config")):
-        return
-    settings = first_point({**trained.env_config, **(config.get("env_config") or {})})
-    settings = {key: value for key, value in settings.items() if not REFERENCE.search(str(value))}
-    if config.get("planner") is not None:
-        env, settings = without_subgoals(trained.env, settings)
-    else:
-        env = trained.env
-    made = make_env(env, **settings)
-    try:
-        if guessing:
-            check_guesses(config["planner"], made)
-        require_possible(str(config.get("messages")), made)
-        if trained.reads_vectors and config.get("env_config"):
-            _require_same_vectors(made, env, trained)
-    finally:
-        made.close()
-
-
-def _require_same_vectors(game: Any, env: str, trained: _Trained) -> None:
-    """Refuses a game whose numbers or actions are not as many as a network of numbers was trained with."""
-    own = {key: value for key, value in trained.env_config.items() if not REFERENCE.search(str(value))}
-    try:
-        learned = make_env(env, **(own if env == trained.env else without_subgoals(str(trained.env), own)[1]))
-    except Exception:  # such as a path that is gone by now, in whose place the evaluation names another
-        return
-    try:
-        sizes = [_sizes(GameContract(one, reads=False)) for one in (game, learned)]
-    finally:
-        learned.close()
-    for key, now in sizes[0].items():
-        if 0 not in (now, before := sizes[1].get(key, 0)) and now != before:
-            what, agent = key
-            raise UserError(
-                f"with this `env_config` the {what} of agent {agent!r} is {now}, but {trained.algorithm} was trained "
-                f"with {before}; play the game with the settings of its training."
-            )
-
-
-def _sizes(game: GameContract) -> dict[tuple[str, Any], int]:
-    """The length of each agent's vector and its number of actions; 0 where it has none."""
-    found: dict[tuple[str, Any], int] = {}
-    for agent in game.possible_agents:
-        parts = getattr(game.observation_spaces[agent], "spaces", {})
-        vector = parts.get("vector") if isinstance(parts, Mapping) else None
-        found["length of the `vector`", agent] = math.prod(getattr(vector, "shape", None) or (0,))
-        found["number of actions", agent] = int(getattr(game.action_spaces[agent], "n", 0))
-    return found
-
-
-def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
-    """What is known of a checkpoint, a path or `${stage}`; `None` of an officer, which has no game of its own."""
-    reference = REFERENCE.fullmatch(checkpoint)
-    return _of_folder(checkpoint) if reference is None else _of_stage(named[reference.group(1)])
-
-
-def _of_folder(checkpoint: str) -> _Trained:
-    from rllib_llm_comm.policies.policy_folder import find_policy
-    from rllib_llm_comm.policies.policy_manifest import LANGUAGE, NUMERIC, VALUED, read_manifest
-
-    manifest = read_manifest(find_policy(checkpoint))
-    talk = manifest.communication if manifest.kind == LANGUAGE else None
-    vectors = manifest.kind in (NUMERIC, VALUED)
-    return _Trained(manifest.algorithm, manifest.env, manifest.env_config, talk, manifest.teacher, vectors)
-
-
-def _of_stage(stage: Stage) -> _Trained | None:
-    experiment = stage.experiment
-    default = default_config(stage.experiment.run)
-    if experiment.run == _CLONING:
-        return None
-    if default is None or not (
-        hasattr(find_algorithm(experiment.run), "save_policy") or experiment.run not in algorithm_names()
-    ):
-        raise UserError(f"`${{{stage.name}}}` is no checkpoint: `run: {experiment.run}` leaves no policy to play.")
-    given = first_point(dict(experiment.config))
-
-    def setting(name: str) -> Any:
-        return given.get(name, getattr(default, name, None))
-
-    env = experiment.env or getattr(default, "env", None)
-    talk = {name: setting(name) for name in CommunicationSettings.names()} if hasattr(default, "messages") else None
-    return _Trained(
-        experiment.run,
-        env if isinstance(env, str) else None,
-        dict(given.get("env_config") or {}),
-        talk,
-        setting("teacher"),
-        # In a sweep over games the trial that is played may be the one that fits.
-        reads_vectors=not has_search(experiment.config.get("env_config"))
-        and (getattr(default, "network", None) in ("mlp", "commnet") or hasattr(default, "mixer")),
-    )

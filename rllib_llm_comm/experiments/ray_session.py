@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, require_number
-from rllib_llm_comm.experiments.console import import_modules, one_line, out
+from rllib_llm_comm.experiments.console import import_modules, one_line, out, require_writable
 from rllib_llm_comm.experiments.search_space import first_point
 
 if TYPE_CHECKING:
@@ -209,6 +209,21 @@ def quiet_libraries(verbosity: int) -> None:
         logging.basicConfig(level=logging.INFO)
 
 
+def begin_command(files: Mapping[str, Path | None] | None = None, modules: Sequence[str] | None = None) -> None:
+    """The begin of a command: libraries are silent, its files can be written, the user's modules are imported.
+
+    Args:
+        files: See `require_writable`.
+        modules: See `import_modules`.
+
+    Raises:
+        UserError: As of these.
+    """
+    quiet_libraries(0)
+    require_writable(files or {})
+    import_modules(modules)
+
+
 def quiet_loggers(verbosity: int) -> None:
     """Sets the levels of Ray's loggers; call after Ray was imported, which sets them too.
 
@@ -279,7 +294,10 @@ class RaySession:
             signal.signal(signal.SIGTERM, on_termination)  # Ray's own handler ends the process at once
         quiet_loggers(self.verbosity)
         if self.verbosity == 0:
-            _mute_worker_errors()
+            from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+            # Of workers' tracebacks `log_to_driver=False` leaves some.
+            global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
     def stop(self) -> None:
         """Shuts Ray down, if it runs; its idle processes would take cores from what follows."""
@@ -288,12 +306,6 @@ class RaySession:
 
             if ray.is_initialized():
                 ray.shutdown()
-
-    def require(self, stage: str, asked: Demand) -> None:
-        """Raises a `UserError` if one trial of a stage needs more than this Ray has (Tune would wait for ever)."""
-        import ray
-
-        asked.require(stage, ray.cluster_resources(), self.address)
 
 
 def trials_at_once(cpus: float) -> int:
@@ -324,13 +336,6 @@ def _importing(modules: Sequence[str]) -> Callable[[], None]:
         import_modules(modules)
 
     return import_here
-
-
-def _mute_worker_errors() -> None:
-    """Stops Ray from printing workers' tracebacks, of which `log_to_driver=False` leaves some."""
-    from ray._private.ray_logging import global_worker_stdstream_dispatcher
-
-    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
 
 def _require_server(address: str) -> None:

@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.console import fraction_done, lookup, out, say, 
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile
 from rllib_llm_comm.experiments.ray_session import demand, trials_at_once
 from rllib_llm_comm.experiments.search_space import GRID, grid_points, search_kind
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
+from rllib_llm_comm.experiments.stages import Stage, as_list, source_of
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.policies.stage_record import read_record
@@ -207,8 +207,8 @@ def _scaled(file: ExperimentFile, small: Mapping[str, Experiment], name: str, fo
         if not isinstance(batch, int):  # a sweep over it
             return None
         larger = batch / smaller
-    elif source := REFERENCE.fullmatch(str(experiment.config.get("input_"))):
-        larger = _larger(file.experiments[source.group(1)])
+    elif source := source_of(experiment.config.get("input_"), file.experiments):
+        larger = _larger(source)
     first, last = ({**row, "training_iteration": row["training_iteration"] / larger} for row in rows[-2:])
     share = fraction_done(last, experiment.stop) - fraction_done(first, experiment.stop)
     if share <= 0.0:
@@ -283,8 +283,8 @@ def _seatings(experiment: Experiment, experiments: Mapping[str, Experiment]) -> 
     """The number of groups of agents whose episodes a stage plays: checkpoints, planners, or pairs of players."""
 
     def results(value: Any) -> int:
-        used = [REFERENCE.fullmatch(str(one)) for one in as_list(value)]
-        return sum(max(1, trials_of(experiments[one.group(1)])) if one else 1 for one in used)
+        sources = [source_of(one, experiments) for one in as_list(value)]
+        return sum(1 if one is None else max(1, trials_of(one)) for one in sources)
 
     if experiment.run == "play_planners":
         planners = [one.get("policy") for one in experiment.config.get("planner") or () if isinstance(one, Mapping)]

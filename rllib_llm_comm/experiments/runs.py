@@ -146,7 +146,11 @@ def find_runs(folder: Path, every: bool = False, damaged: Callable[[str], object
     runs: list[Run] = []
     for stage in _stages(folder, damaged):
         with _passed_over(stage, damaged):
-            runs += [_checked(run) for run in _read(stage, damaged) if run.trials or every]
+            found = [run for run in _read(stage, damaged) if run.trials or every]
+            for run in found:  # that can be told
+                require_number("seconds", run.seconds, 0, _LATEST)
+                json.dumps(run.to_json(), default=str).encode()
+            runs += found
     return sorted(runs, key=lambda run: (run.changed, run.name))
 
 
@@ -246,13 +250,6 @@ def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(row.get(name) or {}, Mapping):
             raise ValueError(f"`{name}` is {shown(row[name])} but must be a mapping")
     return row
-
-
-def _checked(run: Run) -> Run:
-    """A run that can be told."""
-    require_number("seconds", run.seconds, 0, _LATEST)
-    json.dumps(run.to_json(), default=str).encode()
-    return run
 
 
 def _trial_folders(stage: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -32,7 +33,6 @@ from rllib_llm_comm.experiments.algorithm_settings import (
 )
 from rllib_llm_comm.experiments.experiment_file import MODEL, OLD_CHECKPOINT_KEYS, Experiment
 from rllib_llm_comm.experiments.search_space import SEARCHES
-from rllib_llm_comm.experiments.stages import entries
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import Study
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
@@ -40,6 +40,8 @@ from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
 Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
 _LONGEST = 300  # characters of a description
+# A line of a docstring's "Args" or "Attributes".
+_ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 
 
 class _Lenient(GenerateJsonSchema):
@@ -171,8 +173,8 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
     annotations = config_annotations(type(config))
     own = config.setting_types() if hasattr(config, "setting_types") else {}
     methods = [vars(base) for base in type(config).__mro__ if base is not object]
-    told = entries(method for base in methods for method in base.values() if inspect.isfunction(method))
-    told |= entries(type(config).__mro__)
+    told = _entries(method for base in methods for method in base.values() if inspect.isfunction(method))
+    told |= _entries(type(config).__mro__)
     properties: dict[str, Schema] = {}
     for key in config_settings(config):
         attribute = str(config._translate_special_keys(key, warn_deprecated=False))
@@ -191,6 +193,15 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
         known = shared.setdefault(key, schema)
         properties[key] = _ref(f"setting {key}") if known == schema else schema
     return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _entries(sources: Iterable[Any]) -> dict[str, str]:
+    """Descriptions of parameters and attributes in docstrings of functions and classes; the first one counts."""
+    found: dict[str, str] = {}
+    for source in sources:
+        for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
+            found.setdefault(name, text)
+    return found
 
 
 def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:

@@ -81,30 +81,24 @@ def _check_numbers(setting: str, kind: str, numbers: list[Any], count: int) -> N
 
 def check_searches(setting: str, value: Any) -> None:
     """Checks all search spaces in a config, or in a value in it."""
-    if search_kind(value):
-        check_search(setting, value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            check_searches(f"{setting}.{key}", item)
+    for place, space in spaces_in(value, setting):
+        if search_kind(space):
+            check_search(place, space)
 
 
 def has_search(value: Any) -> bool:
     """True if a search space occurs anywhere in a config (plain data or Tune's own objects)."""
-    return any(True for _ in _spaces(value))
+    return any(True for _ in spaces_in(value))
 
 
 def has_draws(value: Any) -> bool:
     """True if some values of a config are drawn anew for each trial."""
-    return any(search_kind(space) not in (GRID, BY_SEED) for space in _spaces(value))
+    return any(search_kind(space) not in (GRID, BY_SEED) for _, space in spaces_in(value))
 
 
 def grid_points(value: Any) -> int:
     """The number of combinations of all `grid_search` lists in a config."""
-    points = 1
-    for space in _spaces(value):
-        if isinstance(space, dict) and GRID in space:
-            points *= len(space[GRID])
-    return points
+    return math.prod(len(space[GRID]) for _, space in spaces_in(value) if search_kind(space) == GRID)
 
 
 def seeds_of(config: Mapping[str, Any]) -> list[Any]:
@@ -115,19 +109,18 @@ def seeds_of(config: Mapping[str, Any]) -> list[Any]:
 
 def check_by_seed(setting: str, value: Any, seeds: Sequence[Any]) -> None:
     """Refuses a `by_seed` in a config, or in a value in it, that has not one value per seed (`seeds_of`)."""
-    if search_kind(value) == BY_SEED:
+    for place, space in spaces_in(value, setting):
+        if search_kind(space) != BY_SEED:
+            continue
         if not seeds:
             raise UserError(
-                f"`{setting}.{BY_SEED}` gives a value per seed, but `seed` lists none; write for example "
+                f"`{place}.{BY_SEED}` gives a value per seed, but `seed` lists none; write for example "
                 f"`seed: {{{GRID}: [0, 1]}}`."
             )
-        if len(value[BY_SEED]) != len(seeds):
+        if len(space[BY_SEED]) != len(seeds):
             raise UserError(
-                f"`{setting}.{BY_SEED}` has {len(value[BY_SEED])} values but `seed` lists {len(seeds)}; give one each."
+                f"`{place}.{BY_SEED}` has {len(space[BY_SEED])} values but `seed` lists {len(seeds)}; give one each."
             )
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            check_by_seed(f"{setting}.{key}", item, seeds)
 
 
 def to_tune(value: Any, seeds: Sequence[Any] = ()) -> Any:
@@ -184,12 +177,13 @@ def flat_settings(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[s
             yield f"{above}{key}", item
 
 
-def _spaces(value: Any) -> Iterator[Any]:
+def spaces_in(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The search spaces in a config, plain data or Tune's own objects, and their places below `place`."""
     if search_kind(value) or _is_domain(value):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _spaces(item)
+        yield place, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from spaces_in(item, f"{place}.{key}" if place else str(key))
 
 
 def _is_domain(value: Any) -> bool:

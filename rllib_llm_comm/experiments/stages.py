@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import graphlib
 import hashlib
-import inspect
 import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import write_atomically
@@ -28,6 +27,7 @@ REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 """The result of another stage, by its name."""
 # Keys that change how a run is kept or where it lies, not what comes out of it.
 _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
+_Used = TypeVar("_Used")  # a `Stage`, or its experiment
 
 
 @dataclass
@@ -177,6 +177,12 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
     return REFERENCE.sub(path_of, value)
 
 
+def source_of(value: Any, stages: Mapping[str, _Used]) -> _Used | None:
+    """The stage whose result a setting is (`${stage}`); `None` of anything else, such as a place below a result."""
+    whole = REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return None if whole is None else stages[whole.group(1)]
+
+
 def references(experiment: Experiment) -> tuple[str, ...]:
     """The names of the stages whose results an experiment uses, in the order of its settings."""
     texts = texts_in(experiment.model_dump())
@@ -212,22 +218,11 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 
 # Experiment keys that mean something to stages that need no Ray.
 _USED = {"run", "env", "config", "storage_path"}
-# A line of a docstring's "Args" or "Attributes".
-_ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 
 
 def as_list(value: Any) -> list[Any]:
     """The values of a setting that may have several; the result of a stage with one trial is one path."""
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def entries(sources: Iterable[Any]) -> dict[str, str]:
-    """Descriptions of parameters and attributes in docstrings of functions and classes; the first one counts."""
-    found: dict[str, str] = {}
-    for source in sources:
-        for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
-            found.setdefault(name, text)
-    return found
 
 
 class StageKind(ABC):

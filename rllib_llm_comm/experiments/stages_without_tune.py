@@ -532,7 +532,7 @@ class PlayPlanners(StageKind):
             PolicyExecutor,
             ScriptedExecutor,
         )
-        from rllib_llm_comm.experiments.planning_run import ComparisonSettings, planners_by_label, play_and_tell
+        from rllib_llm_comm.experiments.planning_run import WHICH_PLANNER, planners_by_label, play_and_tell
         from rllib_llm_comm.policies.policy_folder import weights_digest
         from rllib_llm_comm.sama.planner_seats import SEATS, SeatSettings, executor_of
 
@@ -551,11 +551,11 @@ class PlayPlanners(StageKind):
             kept = kept_planner(planner, stage.folder / f"planner_{number}")
             cells.append(Cell({"planner": label}, executor, {}, PlanningSetup(kept, patience=seats.patience)))
         seeds = range(settings.seed, settings.seed + settings.episodes)
-        scores = PlannerScores("planners", "which planner brings the most with the same executor", cells, seeds)
+        scores = PlannerScores("planners", WHICH_PLANNER, cells, seeds)
         stage.folder.mkdir(parents=True, exist_ok=True)
         json_file, table = stage.folder / "planners.json", stage.folder / "planners.md"
         with count_scope() as asked:
-            play_and_tell(scores, ComparisonSettings(json_file=json_file, markdown_file=table))
+            play_and_tell(scores, json_file, table)
         told = {row["labels"]["planner"]: row["summary"]["value"] for row in scores.figures()}
         cost = cost_of(asked) if asked.requests or asked.cached else {}
         return StageResult([json_file], {"table": table}, summary={**told, **cost})

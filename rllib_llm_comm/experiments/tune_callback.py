@@ -227,15 +227,6 @@ def catch_stop() -> Iterator[threading.Event]:
 RESULTS = "result.json"
 
 
-def start_iteration(trial: Trial) -> int | None:
-    """The iteration of the checkpoint that a trial goes on from; 0 without one, `None` if it does not say."""
-    checkpoint = trial.latest_checkpoint_result
-    if checkpoint is None:
-        return 0
-    number = checkpoint.metrics.get(ITERATION)
-    return number if isinstance(number, int) else None
-
-
 def drop_rows(path: Path, after: int | None) -> list[dict[str, Any]]:
     """Takes the rows of lost iterations, those `after` one, out of a `result.json`, and gives the rows that stay.
 
@@ -259,7 +250,9 @@ class CurveRows(JsonLoggerCallback):
         """Takes out rows that were lost with what came after the checkpoint."""
         trial.init_local_path()
         self.update_config(trial, trial.config)
-        rows = drop_rows(_place(trial, RESULTS), start_iteration(trial))
+        checkpoint = trial.latest_checkpoint_result
+        begins = 0 if checkpoint is None else checkpoint.metrics.get(ITERATION)
+        rows = drop_rows(_place(trial, RESULTS), begins if isinstance(begins, int) else None)
         self._last[trial] = rows[-1].get(ITERATION, 0) if rows else 0
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:

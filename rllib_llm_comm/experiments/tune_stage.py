@@ -188,6 +188,8 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         StageFailedError: If a trial failed.
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
+    from ray import cluster_resources
+
     algorithm = find_algorithm(stage.experiment.run)
     if stage.uses:  # what they left could not be checked before they had run
         plain = check_config(stage.name, algorithm, _plain_config(stage.experiment), trust=stage.trust)
@@ -200,7 +202,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
     ray.start()
     register_all()
     asked = demand(algorithm, config)
-    ray.require(stage.name, asked)
+    asked.require(stage.name, cluster_resources(), ray.address)
     count = stage.experiment.num_samples * grid_points(config)
     resume, restore = _what_to_continue(stage, count)
     with TrainingTable(stage.experiment.stop, count) as table:

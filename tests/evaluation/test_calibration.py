@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_moments
-from rllib_llm_comm.experiments.calibration_run import read_settings
+from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, read_settings
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, read_prompts
@@ -136,7 +136,7 @@ def test_settings_come_from_the_file_and_options_stand_above():
     assert found.env == "rllib_llm_comm/overcooked_text-v0" and found.env_config["map_name"] == "B"
     assert found.base_model == "embedded" and found.present == ("sum", 1.5)
     assert read_settings(EXAMPLES / "verco_door.yaml").env == DOOR  # two stages of the same game, model and scores
-    other = read_settings(EXAMPLES / "verco.yaml", base_model="mine", env=DOOR)
+    other = read_settings(EXAMPLES / "verco.yaml", CalibrationOptions(base_model="mine", env=DOOR))
     assert (other.base_model, other.env, other.env_config) == ("mine", DOOR, {})
     assert found.prompts == other.prompts == {"default": read_prompts("default")}
 
@@ -148,7 +148,7 @@ def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
     assert found.prompts == {"verco": read_prompts("verco")} and found.prompt_format == "chat"
     (mine := tmp_path / "mine").mkdir()
     (mine / "action.txt").write_text(MINE["action"])
-    above = read_settings(file, prompts=["twosome", str(mine)], prompt_format="plain")
+    above = read_settings(file, CalibrationOptions(prompts=["twosome", str(mine)], prompt_format="plain"))
     assert above.prompts == {"twosome": read_prompts("twosome"), str(mine): read_prompts(MINE)}
     assert above.prompt_format == "plain"
     file.write_text(f"verco: {{run: Verco, env: {DOOR}, config: {{prompts: {{action: '{MINE['action']}'}}}}}}")
@@ -165,5 +165,6 @@ def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_missing_is_told(arguments, message):
+    options = {name: value for name, value in arguments.items() if name != "file"}
     with pytest.raises(UserError, match=message):
-        read_settings(**arguments)
+        read_settings(arguments["file"], CalibrationOptions(**options))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from transformers.utils import chat_template_utils
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.prerequisites import check_base_models
+from rllib_llm_comm.experiments.stage_links import check_adapters
 from rllib_llm_comm.language import base_model
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.language.chat_template import chat_frame
@@ -43,6 +43,7 @@ from rllib_llm_comm.verco.language_network import (
     policy_files,
 )
 from rllib_llm_comm.verco.settings import LanguageModelSettings
+from tests.experiments.staged import stages_of
 
 
 def test_messages_are_heard_in_order_and_empty_ones_left_out():
@@ -219,16 +220,18 @@ def test_forms_are_made_once():
     assert CHAT is PLAIN.in_format("chat") and PLAIN is PLAIN.in_format("plain")
 
 
-def test_what_cannot_be_is_told():
+def test_what_cannot_be_is_told(tmp_path):
     for template, told in ((None, "no chat template"), ("hello", "does not show a user's text")):
         with pytest.raises(UserError, match=f"`prompt_format` .* {told}"):
             chat_frame(byte_level_tokenizer(template), "mine")
     with pytest.raises(UserError, match="`prompt_format`"):
         LanguageModelSettings(prompt_format="chta")
-    chat, plain = {"prompt_format": "chat"}, {"prompt_format": "plain"}
-    check_base_models({"sft": ("m", chat, {}), "verco": ("m", chat, {"message": "sft"})})
+    sft = {"run": "MessageSFT", "config": {"input_": "labels", "prompt_format": "chat"}}
+    verco = {"run": "Verco", "config": {"message_checkpoint": "${sft}", "prompt_format": "chat"}}
+    check_adapters(stages_of({"sft": sft, "verco": verco}, tmp_path))
+    verco["config"]["prompt_format"] = "plain"
     with pytest.raises(UserError, match="`verco.config.prompt_format`"):
-        check_base_models({"sft": ("m", chat, {}), "verco": ("m", plain, {"action": "sft"})})
+        check_adapters(stages_of({"sft": sft, "verco": verco}, tmp_path))
     for day in ("today", "2024-13-01", 3):
         with pytest.raises(UserError, match="`prompt_date`"):
             LanguageModelSettings(prompt_date=day)
