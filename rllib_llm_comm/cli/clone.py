@@ -178,7 +178,7 @@ def clone_command(
 def _require_place(folder: Path, mark: str = MANIFEST, what: str = "policy folder") -> None:
     """Refuses a folder that holds something else than is written there, which has the mark in it."""
     if folder.exists() and not (folder / mark).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no {what}; give a new one.")
+        raise UserError(f"{str(folder)!r} is there and is no {what}; give a new folder.")
 
 
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
