@@ -133,6 +133,11 @@ GAMES: Registry[GameRecord] = Registry("game", _OURS, "`register_game` adds one,
 """The record of each game. A message that two games know belongs to the first of them."""
 
 
+def record_of(env: Any) -> GameRecord | None:
+    """The record that has an environment of this id among its `entry_points`; `None` if none has."""
+    return next((record for record in GAMES.values() if env in record.entry_points), None)
+
+
 def register_game(record: GameRecord) -> None:
     """Makes a game of one's own known: to PettingZoo, and to teachers, planners and tools by what its record names.
 

@@ -23,7 +23,7 @@ from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.game_contract import results_of, space_of
-from rllib_llm_comm.envs.games import GAMES, GameRecord, env_spec, game_of
+from rllib_llm_comm.envs.games import GameRecord, env_spec, game_of, record_of
 from rllib_llm_comm.envs.interface import asked, teacher_state
 
 _LONGEST_IDLE = 100
@@ -101,9 +101,7 @@ def check_env(
         failed = CheckResult("plays with random actions", FAILED, _reason(error))
         return [failed, *(_run(name, check) for name, check in under_rllib)]
     first = make()
-    record = next(
-        (one for one in GAMES.values() if isinstance(env, str) and env in one.entry_points), game_of(first.unwrapped)
-    )
+    record = (record_of(env) if isinstance(env, str) else None) or game_of(first.unwrapped)
     of_record: list[tuple[str, Callable[[], str | None]]] = []
     if record is not None:
         of_record.append(("its record is right", lambda: _record(record, first)))

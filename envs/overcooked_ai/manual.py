@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
     DISHES,
+    DYNAMICS,
     FLOOR,
     ONIONS,
     POT,
@@ -35,6 +37,7 @@ def task(layout: Layout, wanted: bool = False) -> str:
 
 def brief(layout: Layout, dynamics: str = "old") -> str:
     """The game in a few sentences, for a reader that does not know it; `dynamics` as of `rules.SoupKitchen`."""
+    require_choice("dynamics", dynamics, DYNAMICS)
     start = "starts by itself" if dynamics == "old" else "starts when a cook with empty hands uses it"
     if not layout.classic:
         count = "three" if dynamics == "old" else "one to three"
@@ -53,6 +56,7 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
 
 def manual(layout: Layout, dynamics: str = "old") -> list[str]:
     """The facts of the game and of the map, one sentence each; `dynamics` as of `rules.SoupKitchen`."""
+    require_choice("dynamics", dynamics, DYNAMICS)
     if layout.classic:
         what, soups, none, takes = "onions", "onion soups", "neither", f", which takes {COOK_TIME} steps"
         worth = [f"A delivered soup of three onions brings {SOUP_REWARD} points."]

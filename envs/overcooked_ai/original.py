@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.files import read_text
@@ -39,7 +39,13 @@ def original_kitchens() -> dict[str, dict[str, Any]]:
     return found
 
 
-_Number = Annotated[float, Field(allow_inf_nan=True)]
+def _known(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("nan is no number")
+    return value
+
+
+_Number = Annotated[float, Field(allow_inf_nan=True), AfterValidator(_known)]
 _Rows = Several[str | Several[str]]
 
 

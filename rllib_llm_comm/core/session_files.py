@@ -116,7 +116,12 @@ class SessionMoment(_Part):
     def _only_parts(cls, cards: Any) -> Any:
         """Parts without what nobody reads, which could be anything and of any size."""
         known = {*AgentFrame.__annotations__} - {"by"}  # who decided is told by `people`
-        return {agent: {k: v for k, v in card.items() if k in known} for agent, card in cards.items()}
+        if not isinstance(cards, dict):
+            return cards
+        return {
+            agent: {k: v for k, v in card.items() if k in known} if isinstance(card, dict) else card
+            for agent, card in cards.items()
+        }
 
     @model_validator(mode="after")
     def _require_parts(self) -> Self:

@@ -209,7 +209,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
             tell_other_prompts(adapter, config, role)
     for setting, path, _ in config.member_adapters():  # those that are there were checked with the settings
         if path not in unresolved:
-            require_checkpoint(setting.strip("`"), path)
+            require_checkpoint(setting, path)
 
 
 def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:

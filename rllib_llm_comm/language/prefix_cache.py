@@ -7,18 +7,16 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.language.multi_lora import Role, Rows
 from rllib_llm_comm.language.packing import PAD
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.language.adapters import AdaptedModel
 
 _STRIDE = 4  # beginnings are looked up at multiples of so many tokens
 LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
@@ -98,6 +96,33 @@ class Prefixes:
         return cache
 
 
+class Reader(Protocol):
+    """A model that reads prompts under several adapters, such as `AdaptedModel`."""
+
+    @property
+    def base(self) -> Any:
+        """The base model; its `hidden_size` and `kept_bytes_per_token` count."""
+
+    @property
+    def device(self) -> torch.device:
+        """The place of the weights."""
+
+    def stamp(self, role: Role) -> Hashable:
+        """Changes whenever the weights do on which results under a role depend."""
+
+    def use(self, role: Role) -> AbstractContextManager[None]:
+        """Forwards inside this context run with the adapter of `role`."""
+
+    def read(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        known: Prefixes,
+    ) -> tuple[torch.Tensor, Any]:
+        """The last hidden states of prompts that go on behind what is known, and the cache behind them."""
+
+
 class PrefixCache:
     """Keys and values of the prompts that one role, or a pool of adapters, has read since weights changed last.
 
@@ -111,7 +136,7 @@ class PrefixCache:
         max_bytes: Most bytes kept in all caches on the base model.
     """
 
-    def __init__(self, model: AdaptedModel, max_bytes: int) -> None:
+    def __init__(self, model: Reader, max_bytes: int) -> None:
         self._model, self._max_bytes = model, max_bytes
         self._used = next(_CLOCK)
         self.clear()

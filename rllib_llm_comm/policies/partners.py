@@ -13,7 +13,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load_setting
-from rllib_llm_comm.envs.games import GAMES, game_of, scripted_player_of
+from rllib_llm_comm.envs.games import game_of, record_of, scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, asked, parts_of, secret_of, teacher_state
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
 from rllib_llm_comm.policies.partner_settings import (
@@ -598,7 +598,7 @@ def game_difference(
     """
     if learned is None:
         return ""
-    record = next((one for one in GAMES.values() if played in one.entry_points), None)
+    record = record_of(played)
     same = learned in record.entry_points if record else _VERSION.sub("", learned) == _VERSION.sub("", played)
     if not same:
         return f"was trained in {learned!r} but `env` is {played!r}; take partners of the same game."

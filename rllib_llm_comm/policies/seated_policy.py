@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, asked, joined_info, secret_of
+from rllib_llm_comm.envs.interface import STEP_REWARDS, asked, joined_info, secret_of, with_figures
 from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Memory, Policy, Request
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import shares
@@ -171,11 +171,7 @@ class PartnerSeats(BaseParallelWrapper):
         self._earned += float(np.mean(list(rewards.values()))) if rewards else 0.0
         if not self.agents:
             name = "itself" if self.partner is None else self.partner.settings.name.replace("/", ".")
-            told = {f"return_with_{name}": self._earned}
-            infos = {
-                agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **told}}
-                for agent, info in infos.items()
-            }
+            infos = with_figures(infos, {f"return_with_{name}": self._earned})
         return observations, rewards, terminations, truncations, infos
 
     def _draw(self) -> None:

@@ -307,8 +307,8 @@ class PolicyCheckpointMixin(ActorReuseMixin):
     @classmethod
     @override(Algorithm)
     def get_default_config(cls) -> Any:
-        """The default settings, of `config_class`."""
-        return cls.config_class()
+        """The default settings: of `config_class`, or RLlib's where a class names none."""
+        return cls.config_class() if hasattr(cls, "config_class") else super().get_default_config()
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:

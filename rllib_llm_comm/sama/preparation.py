@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
-from rllib_llm_comm.envs.games import GAMES, GameRecord, game_of, make_env
+from rllib_llm_comm.envs.games import GAMES, GameRecord, game_of, make_env, record_of
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 
 # ---- the game's code --------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def preparation_class(env: str) -> type[GamePreparation]:
     Raises:
         UserError: If its game has none.
     """
-    return _preparation(_record_of(env), env, f"`env` is {env!r}, but no")
+    return _preparation(record_of(env), env, f"`env` is {env!r}, but no")
 
 
 def _preparation(record: GameRecord | None, name: str, begin: str = "No") -> type[GamePreparation]:
@@ -263,13 +263,9 @@ def _preparation(record: GameRecord | None, name: str, begin: str = "No") -> typ
 
 def played_with(env: str) -> Mapping[str, Any]:
     """The settings with which subgoals can be followed in the game of an environment; empty where none is known."""
-    record = _record_of(env)
+    record = record_of(env)
     found: Mapping[str, Any] = record.code("planning").played_with if record is not None and record.planning else {}
     return found
-
-
-def _record_of(env: str) -> GameRecord | None:
-    return next((record for record in GAMES.values() if env in record.entry_points), None)
 
 
 def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
@@ -278,7 +274,7 @@ def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningG
     Raises:
         UserError: If there is no such environment, planners do not know its game, or a setting is not allowed.
     """
-    if _record_of(env) is not None:
+    if record_of(env) is not None:
         preparation_class(env)  # before an environment is made with the settings of a player that there is not
     made = make_env(env, **{**played_with(env), **settings})
     made.reset(seed=seed)

@@ -104,6 +104,12 @@ def test_actions_that_do_not_exist_are_told(tmp_path):
         replay_session(folder, tmp_path / "page.html")
 
 
+@pytest.mark.parametrize("cards", [{"alice": 5}, [5]])
+def test_parts_that_are_none_are_told(cards, tmp_path):
+    with pytest.raises(UserError, match="agents"):
+        read_session(write(tmp_path / "session", SUBGOALS, cards=cards))
+
+
 def test_nothing_is_kept_of_what_nobody_reads(tmp_path):
     cards = {"alice": {**CARD, "by": "somebody", "junk": [[]] * 9}, "bob": CARD}
     session = read_session(write(tmp_path / "session", SUBGOALS, cards=cards))

@@ -92,6 +92,12 @@ def test_a_description_of_ones_own():
     assert (recipes.times[mixed], recipes.times[red], recipes.times[contents(3)]) == (6, 6, 12)
 
 
+@pytest.mark.parametrize("name", ["order_bonus", "cook_time"])
+def test_a_number_that_is_none_is_refused(name):
+    with pytest.raises(UserError, match=f"layout.{name}"):
+        get_layout({**TOMATO_SOUPS, name: float("nan")})
+
+
 def test_a_layout_file_is_read_as_data(tmp_path):
     path = tmp_path / "mine.layout"
     path.write_text(repr(TOMATO_SOUPS)[:-1] + ", 'order_bonus': float('inf'), 'rew_shaping_params': None}")
