@@ -53,7 +53,9 @@ class Order(Settings):
     """A soup that is ordered."""
 
     model_config = ConfigDict(extra="ignore")
-    ingredients: Several[Literal["onion", "tomato"]] = Field(min_length=1, max_length=FULL)
+    ingredients: Several[Literal["onion", "tomato"]] = Field(
+        min_length=1, max_length=FULL, examples=["ingredients: [onion, tomato]"]
+    )
     """One to three ingredients."""
 
     @property

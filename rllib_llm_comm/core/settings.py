@@ -7,6 +7,7 @@ schemas are made of it.
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 import typing
@@ -67,9 +68,8 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
     @classmethod
     def _no_true_for_one(cls, value: Any, info: ValidationInfo) -> Any:
         """Python holds that `True == 1 == 1.0`, so that a listed value would let the others pass."""
-        options = options_of(cls.model_fields[str(info.field_name)].annotation)
-        listed = [one for option in options if typing.get_origin(option) is Literal for one in typing.get_args(option)]
-        if value in listed and type(value) not in (*map(type, listed), *options):
+        listed, types_allowed = _listed(cls).get(str(info.field_name), ((), ()))
+        if value in listed and type(value) not in types_allowed:
             raise PydanticCustomError("literal_error", "another type than that of the listed value")
         return value
 
@@ -221,6 +221,18 @@ def _alternatives(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[A
 def options_of(annotation: Any) -> list[Any]:
     """The types that an annotation allows beside `None`; none that no file can hold."""
     return [option for option, _ in _alternatives(annotation)]
+
+
+@functools.cache
+def _listed(model: type[BaseModel]) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Of each field that lists values these and the types allowed; kept, as every value of every setting asks."""
+    found = {}
+    for name, field in model.model_fields.items():
+        options = options_of(field.annotation)
+        listed = [one for option in options if typing.get_origin(option) is Literal for one in typing.get_args(option)]
+        if listed:
+            found[name] = (listed, [*map(type, listed), *options])
+    return found
 
 
 def takes(annotation: Any, kind: type) -> bool:

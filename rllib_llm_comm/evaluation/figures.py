@@ -213,12 +213,14 @@ def to_png(figure: Figure, dpi: int = 90) -> bytes:
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
-    drawn, told, buffer = io.BytesIO(), PngInfo(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dpi)
+    told, buffer = PngInfo(), io.BytesIO()
     told.add_text("Software", drawn_by())
-    with Image.open(drawn) as picture:
-        # Few colours are blended, so that an octree keeps those of the lines; dots of dithering do not compress.
-        palette = picture.convert("RGB").quantize(_PALETTE, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    figure.set_dpi(dpi)
+    canvas: Any = figure.canvas
+    canvas.draw()  # once; `savefig` draws twice
+    # Few colours are blended, so that an octree keeps those of the lines; dots of dithering do not compress.
+    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    palette = picture.quantize(_PALETTE, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     palette.save(buffer, "PNG", optimize=True, pnginfo=told)
     return buffer.getvalue()
 

@@ -827,12 +827,17 @@ def _joined(scenario: str, one: SystemResults, other: SystemResults) -> SystemRe
 
 
 def _lacking_seeds(scenarios: Scenarios, seeds: Sequence[int]) -> Iterator[str]:
-    """A sentence on each system that was trained with some of the seeds only."""
+    """A sentence on each system, or on a whole scenario, that was trained with some of the seeds only."""
     for scenario, systems in scenarios.items():
+        lacking: dict[tuple[int, ...], list[str]] = {}
         for name, found in systems.items():
-            there = [curve.seed for curve in found.curves]
+            there = tuple(curve.seed for curve in found.curves)
             if there and len(there) < len(seeds):
-                yield f"System {name!r} of scenario {scenario!r} has seeds {', '.join(map(str, there))} only."
+                lacking.setdefault(there, []).append(name)
+        for there, names in lacking.items():
+            all_of_them = len(names) == len(systems) > 1
+            for who in ["Every system"] if all_of_them else [f"System {name!r}" for name in names]:
+                yield f"{who} of scenario {scenario!r} has seeds {', '.join(map(str, there))} only."
 
 
 def _costs(parts: Sequence[StudyResults]) -> Costs:

@@ -231,7 +231,8 @@ def quiet_loggers(verbosity: int) -> None:
     """
     level = {0: logging.CRITICAL, 1: logging.WARNING}.get(verbosity, logging.INFO)
     for library in ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data"):
-        logging.getLogger(library).setLevel(level)
+        if (logger := logging.getLogger(library)).level != level:  # to set it costs much where there are many loggers
+            logger.setLevel(level)
 
 
 @dataclass

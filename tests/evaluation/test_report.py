@@ -315,6 +315,8 @@ def test_seeds_that_ran_at_different_places_become_one_report(folder):
     lacking = with_seeds(folder, [first])
     lacking.scenarios["one"]["good"] = SystemResults("good", "good")
     assert "'good' of scenario 'one' has seeds" in join_results([with_seeds(folder, rest), lacking]).note
+    lacking.scenarios["one"] = {name: SystemResults(name, name) for name in lacking.scenarios["one"]}
+    assert "Every system of scenario 'one' has seeds" in join_results([with_seeds(folder, rest), lacking]).note
     with pytest.raises(UserError, match="'silent' .* in two"):
         join_results([with_seeds(folder, rest), whole])
     unfinished = with_seeds(folder, [first])
