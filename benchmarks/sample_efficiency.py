@@ -10,9 +10,9 @@ under the planner by rules. `--collect` keeps these curves, five seeds, and play
 planners that were trained with cooks that walk by rules (seed by seed, the longer training where there are two), and
 under the hand-written recording. Of QMIX, MASER, LDSA and ROMA there are curves (`study_value_decomposition`, shaped
 rewards, five seeds, in counter circuit three), and of planners that learn, whose subgoals rules carry out
-(`study_planner`: PPO from clones of the planner by rules, five seeds; demonstrations count, and a decision lasts as long
-as on average in their games). Of PBT, FCP and COLE there is the end alone: the game steps of the training and the score
-after it.
+(`study_planner`: PPO from clones of the planner by rules, five seeds; demonstrations count, and a decision lasts as
+long as on average in their games). Of PBT, FCP and COLE there is the end alone: the game steps of the training and the
+score after it.
 
 `steps_to` are the game steps to a share of self-play's final score; of an end they are at most those of the training,
 and `null` means not reached within it. `ratio` is EMMA's over self-play's; SAMA's claim is judged by the one to 90 %.
