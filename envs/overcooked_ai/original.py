@@ -39,13 +39,13 @@ def original_kitchens() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _known(value: float) -> float:
+def _not_nan(value: float) -> float:
     if math.isnan(value):
         raise ValueError("nan is no number")
     return value
 
 
-_Number = Annotated[float, Field(allow_inf_nan=True), AfterValidator(_known)]
+_Number = Annotated[float, Field(allow_inf_nan=True), AfterValidator(_not_nan)]
 _Rows = Several[str | Several[str]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,8 +93,9 @@ class ComparisonSettings(Settings):
             raise UserError(f"--planner is given {len(found)} times, which only `rllib planning planners` takes.")
         return found[0]
 
+    @cached_property
     def executors(self) -> dict[str, Executor]:
-        """The executors by name.
+        """The executors by name; checkpoints are loaded once.
 
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
@@ -158,7 +160,7 @@ def _compare(
     from rllib_llm_comm.sama.planners import trusting
 
     cells = []
-    executors, names = settings.executors(), settings.layouts
+    executors, names = settings.executors, settings.layouts
     for who, executor in executors.items():
         known = executor.scenarios
         scenarios = known if names is None else {name: known.get(name, {"layout": name}) for name in names}
@@ -176,7 +178,7 @@ def _compare(
 
 def _games(settings: ComparisonSettings) -> list[Any]:
     """Of each executor the game of its first scenario."""
-    return [executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors().values()]
+    return [executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors.values()]
 
 
 def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:
