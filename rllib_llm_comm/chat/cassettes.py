@@ -19,6 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -193,35 +194,48 @@ class Cassette(ChatModel):
 
     def _read(self) -> None:
         try:
-            content = self.path.read_bytes()
-            parts = (gzip.decompress(content) if self.path.suffix == PACKED else content).split(b"\n")
-            if len(parts) > 1 and parts[-1] and not is_document(parts[-1]):
-                logger.warning("The last line of the cassette %s has no end; it is left out.", self.path)
-                parts.pop()
-            lines = [json.loads(part) for part in parts if part.strip()]
-            if not lines or lines[0]["cassette"] != FORMAT:
-                raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
-            self.header = lines[0]
-            if unknown := [part for part in lines[0].get("without", []) if part not in PARTS]:
-                raise ValueError(f"{unknown[0]!r} is no part of a question; known are {', '.join(PARTS)}")
-            for other in lines[0].get("with", []):  # recordings beside this one, whose answers are its own, too
+            status = self.path.stat()
+            header, answers, authors = _content(self.path, status.st_mtime_ns, status.st_size)
+            for other in header.get("with", []):  # recordings beside this one, whose answers are its own, too
                 if Path(other).name != other or other == self.path.name:
                     raise ValueError(f"{other!r} is no name of another file beside it")
                 own = Cassette(self.path.with_name(other))
                 self._answers |= own._answers
                 self._authors |= own._authors
-            for line in lines[1:]:
-                question, answer = (line["system"], line["prompt"]), line["answer"]
-                if not all(isinstance(text, str) for text in (*question, answer)):
-                    raise TypeError("a question or an answer is no text")
-                self._answers[question] = ChatAnswer(answer, int(line.get("cut_at", 0)))
-                self._authors[question] = str(line.get("model", ""))
+            self.header = dict(header)
+            self._answers |= answers
+            self._authors |= authors
         except UserError:  # of a recording beside this one
             raise
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
             ) from error
+
+
+@lru_cache(maxsize=4)  # the checks of a file with several stages read the same recordings again and again
+def _content(
+    path: Path, changed: int, size: int
+) -> tuple[dict[str, Any], dict[Question, ChatAnswer], dict[Question, str]]:
+    """Header, answers and their authors of a recording, of a state of its file."""
+    content = path.read_bytes()
+    parts = (gzip.decompress(content) if path.suffix == PACKED else content).split(b"\n")
+    if len(parts) > 1 and parts[-1] and not is_document(parts[-1]):
+        logger.warning("The last line of the cassette %s has no end; it is left out.", path)
+        parts.pop()
+    lines = [json.loads(part) for part in parts if part.strip()]
+    if not lines or lines[0]["cassette"] != FORMAT:
+        raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
+    if unknown := [part for part in lines[0].get("without", []) if part not in PARTS]:
+        raise ValueError(f"{unknown[0]!r} is no part of a question; known are {', '.join(PARTS)}")
+    answers, authors = {}, {}
+    for line in lines[1:]:
+        question, answer = (line["system"], line["prompt"]), line["answer"]
+        if not all(isinstance(text, str) for text in (*question, answer)):
+            raise TypeError("a question or an answer is no text")
+        answers[question] = ChatAnswer(answer, int(line.get("cut_at", 0)))
+        authors[question] = str(line.get("model", ""))
+    return lines[0], answers, authors
 
 
 def put_in_order(path: Path) -> None:

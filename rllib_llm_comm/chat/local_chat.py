@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.settings import LocalChatSettings
 from rllib_llm_comm.core.errors import UserError
 
 _REGISTERED: dict[str, Callable[..., ChatModel]] = {}
-_RULES = "rules"  # came with the package once
+_RULES = "rules"  # a stand-in that is in clones of the repository alone
 
 
 class LocalChat(ChatModel):
@@ -159,7 +159,7 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
     maker = _REGISTERED.get(local)
     if maker is None and local == _RULES:
         raise UserError(
-            f"`local` is {local!r}, which is no language model and left the package: in a clone of the repository "
+            f"`local` is {local!r}, which is no language model and not in the package: in a clone of the repository "
             "`import tools.rules_chat` makes it known; elsewhere take the planner 'scripted', or a `cassette`."
         )
     if maker is None:

@@ -200,6 +200,26 @@ def get_command(
     say(f"Copied to {short_path(target)}")
 
 
+@example_app.command("defaults")
+def defaults_command(
+    run: Annotated[str, typer.Argument(help="Algorithm or stage, as `run` names it.")],
+    env: Annotated[str | None, Option("--env", "-e", help="Game whose settings are listed, too.")] = None,
+    modules: Imports = None,
+) -> None:
+    """Print an experiment file with all settings of an algorithm or stage: their defaults, meanings and ranges.
+
+    Examples:
+
+        rllib example defaults MAPPO --env rllib_llm_comm/overcooked_text-v0 > mappo.yaml
+
+        rllib example defaults evaluate
+    """
+    begin_command(modules=modules)
+    from rllib_llm_comm.experiments.default_file import default_file
+
+    sys.stdout.write(default_file(run, env))
+
+
 @example_app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run_command(
     context: typer.Context,

@@ -1,8 +1,8 @@
 """The JSON schema of experiment and study files, so that an editor completes and checks them.
 
 It is made of what checks the files themselves: the models of experiments, studies and stages, the configs of
-algorithms, and the constructors of games. It is a little wider than they are: ranges and settings that exclude each
-other are told by `rllib train` alone.
+algorithms, and the constructors of games. It is a little wider than they are: settings that exclude each other are told
+by `rllib train` alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from rllib_llm_comm.core.errors import UserError
@@ -55,9 +56,10 @@ def file_schema() -> Schema:
     """The schema of experiment files and of study files."""
     configs: dict[str, Schema] = {name: _stage_config(kind) for name, kind in STAGE_KINDS.items()}
     texts: dict[str, Schema] = {}
+    parts: dict[str, Schema] = {}
     for name in algorithm_names():
         try:
-            configs[name] = _algorithm_config(name, texts)
+            configs[name] = _algorithm_config(name, texts, parts)
         except (ImportError, UserError):  # one of RLlib's that needs what is not installed
             continue
     runs = [
@@ -67,7 +69,6 @@ def file_schema() -> Schema:
         }
         for name in configs
     ]
-    parts: dict[str, Schema] = {}
     environments = dict(_environments(parts))
     games = [
         {
@@ -167,32 +168,58 @@ def _stage_config(kind: Any) -> Schema:
     return schema
 
 
-def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
-    """The settings of an algorithm's config object; those that several have alike are added to `shared`, by name."""
+def _algorithm_config(name: str, texts: dict[str, Schema], parts: dict[str, Schema]) -> Schema:
+    """The settings of an algorithm's config object: our own as their fields tell them, RLlib's as its docstrings do.
+
+    Args:
+        texts: Settings that several algorithms have alike are added to it, by name.
+        parts: Models within settings are added to it.
+    """
     config = find_algorithm(name).get_default_config()
+    own = {
+        key: field
+        for model in getattr(config, "settings_models", {}).values()
+        for key, field in model.model_fields.items()
+    }
     annotations = config_annotations(type(config))
-    own = config.setting_types() if hasattr(config, "setting_types") else {}
     methods = [vars(base) for base in type(config).__mro__ if base is not object]
     told = _entries(method for base in methods for method in base.values() if inspect.isfunction(method))
     told |= _entries(type(config).__mro__)
     properties: dict[str, Schema] = {}
     for key in config_settings(config):
         attribute = str(config._translate_special_keys(key, warn_deprecated=False))
-        default, annotation = default_of(config, attribute), annotations.get(attribute)
-        schema: Schema = _said(told.get(attribute))
-        # Some of RLlib's annotations are wrong about RLlib's own defaults.
-        plainly = attribute in own or (annotation is not None and holds_plain_values(annotation))
-        if annotation is not None and fits(default, annotation) and plainly:
-            plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
-            low, high = range_of(attribute)
-            bounds = {"minimum": low} if low > -math.inf else {}
-            bounds |= {"maximum": high} if high < math.inf else {}
-            schema |= {"anyOf": [plain, {"type": "null"}, _ref("search"), _REFERENCE], **bounds}
+        default = default_of(config, attribute)
+        if field := own.get(attribute):
+            schema = _setting(field, parts)
+        else:
+            schema = _of_rllib(attribute, default, annotations.get(attribute)) | _said(told.get(attribute))
         if isinstance(default, bool | int | float | str):
             schema["default"] = default
-        known = shared.setdefault(key, schema)
+        known = texts.setdefault(key, schema)
         properties[key] = _ref(f"setting {key}") if known == schema else schema
     return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _setting(field: FieldInfo, parts: dict[str, Schema]) -> Schema:
+    """A setting as its field declares it, or a search, or the result of another stage."""
+    plain = TypeAdapter(Annotated[field.annotation, field]).json_schema(  # type: ignore[arg-type]
+        schema_generator=_Lenient
+    )
+    parts |= plain.pop("$defs", {})
+    for word in ("default", "description"):
+        plain.pop(word, None)
+    return {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(field.description)}
+
+
+def _of_rllib(name: str, default: Any, annotation: Any) -> Schema:
+    """The type and range of one of RLlib's settings; empty where its annotation is wrong about its own default."""
+    if annotation is None or not fits(default, annotation) or not holds_plain_values(annotation):
+        return {}
+    low, high = range_of(name)
+    bounds = {"minimum": low} if low > -math.inf else {}
+    bounds |= {"maximum": high} if high < math.inf else {}
+    plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
+    return {"anyOf": [plain, {"type": "null"}, _ref("search"), _REFERENCE], **bounds}
 
 
 def _entries(sources: Iterable[Any]) -> dict[str, str]:
@@ -214,11 +241,7 @@ def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
                 continue
             properties = {"max_cycles": {"type": ["integer", "null"]}}
             for name, field in settings_of(game).model_fields.items():
-                plain = TypeAdapter(Annotated[field.annotation, field]).json_schema(  # type: ignore[arg-type]
-                    schema_generator=_Lenient
-                )
-                parts |= plain.pop("$defs", {})
-                schema = {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(field.description)}
+                schema = _setting(field, parts)
                 if isinstance(field.default, bool | int | float | str):
                     schema["default"] = field.default
                 properties[name] = schema

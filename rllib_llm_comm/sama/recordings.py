@@ -70,7 +70,7 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
     moved = next((file for file in _IN_CLONES if file.partition(".")[0] == str(named)), None)
     if moved is not None:
         raise UserError(
-            f"`cassette` is {str(named)!r}, which came with the package once; it lies in the repository: in a clone "
+            f"`cassette` is {str(named)!r}, which lies in the repository alone: in a clone "
             f"give its path, {_PLACE}/{moved}."
         )
     shipped = recording(str(named))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 from jsonschema import Draft7Validator
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.default_file import default_file
 from rllib_llm_comm.experiments.experiment_file import load_file
 from rllib_llm_comm.experiments.packaged_examples import examples
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
+from rllib_llm_comm.rl.algorithms import ALGORITHMS
 from tests.cli.command import rllib
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
@@ -83,3 +89,35 @@ def test_editors_are_told_what_a_setting_means(schema):
     assert verco["lr"] == {"$ref": "#/$defs/setting%20lr"} and "description" in known["setting lr"]
     assert "two rooms" in kitchen["map_name"]["description"] and kitchen["map_name"]["default"] == "B"
     assert known["config of evaluate"]["properties"]["greedy"]["description"]
+
+
+@pytest.mark.parametrize("run", ALGORITHMS)
+def test_a_setting_of_ours_has_its_meaning_and_range(schema, run):
+    known = schema.schema["$defs"]
+    told = known[f"config of {run}"]["properties"]
+    for model in ALGORITHMS[run].get_default_config().settings_models.values():
+        for name, field in model.model_fields.items():
+            setting = known[f"setting {name}"] if "$ref" in told[name] else told[name]
+            assert setting["description"][:30] == " ".join(field.description.split())[:30], name
+            ranged = any(hasattr(one, bound) for one in field.metadata for bound in ("ge", "gt"))
+            assert not ranged or "inimum" in json.dumps(setting), name
+
+
+@pytest.mark.parametrize("run", [*ALGORITHMS, *STAGE_KINDS])
+def test_a_file_of_all_defaults_lacks_what_is_required_alone(schema, run):
+    text = default_file(run)
+    content = {**yaml.safe_load(text)["experiment"], "env": ENV}
+    required = re.findall(r"# (\w+): .* # required", text)
+    assert sorted(error.message for error in mistakes(schema, {"stage": content})) == sorted(
+        f"{name!r} is a required property" for name in required
+    )
+
+
+def test_a_file_of_all_defaults_has_the_settings_of_a_game(schema):
+    content = yaml.safe_load(default_file("MAPPO", ENV))
+    assert not mistakes(schema, content)
+    assert content["experiment"]["config"]["env_config"]["map_name"] == "B"
+    with pytest.raises(UserError, match="overcooked_text"):
+        default_file("MAPPO", "overcooked_texts")
+    with pytest.raises(UserError, match="rllib schema"):
+        default_file("PPO")

@@ -72,7 +72,6 @@ COLUMNS = LABELS.columns
 ANSWERS = "_chat_cache"
 _STATE = "_collection.json"
 _MOST_BYTES = 2**24  # of the state
-_OLD_STATE = "collection.json"  # of version 0.1; pandas takes it for a damaged part
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 
 
@@ -135,13 +134,7 @@ def other_form(path: Path, form: RowForm) -> RowForm | None:
 
 def is_collection(folder: Path) -> bool:
     """True if a folder was written by a `LabelStore`."""
-    return _state_file(folder).exists()
-
-
-def _state_file(folder: Path) -> Path:
-    """The state's file, under the name of version 0.1 where only that is there."""
-    new, old = folder / _STATE, folder / _OLD_STATE
-    return old if old.exists() and not new.exists() else new
+    return (folder / _STATE).exists()
 
 
 class LabelStore:
@@ -226,7 +219,7 @@ class LabelStore:
                 self._seen[tuple(prompt)].add(answer)
                 self.labels += 1
         half_made = [path for number, path in parts.items() if number >= self.parts]  # the state does not know them
-        scratches = [path for name in ("part-", _STATE, _OLD_STATE) for path in self.folder.glob(f".{name}*.tmp")]
+        scratches = [path for name in ("part-", _STATE) for path in self.folder.glob(f".{name}*.tmp")]
         for path in (*half_made, *scratches):
             path.unlink()
 
@@ -244,7 +237,7 @@ class LabelStore:
         return found
 
     def _read_state(self) -> _State | None:
-        path = _state_file(self.folder)
+        path = self.folder / _STATE
         try:
             return _State.model_validate_json(read_regular(path, _MOST_BYTES))
         except FileNotFoundError:
@@ -297,7 +290,6 @@ class LabelStore:
                 "state": self.state,
             }
             write_atomically(self.folder / _STATE, json.dumps(document, indent=2) + "\n")
-            (self.folder / _OLD_STATE).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def saving(self, state: Mapping[str, Any], seconds: float) -> Iterator[None]:

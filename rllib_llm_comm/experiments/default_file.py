@@ -1,0 +1,103 @@
+"""An experiment file with every setting at its default and what it means, to be changed and run."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
+from rllib_llm_comm.core.settings import Settings, describe
+from rllib_llm_comm.envs.base_env import settings_of
+from rllib_llm_comm.envs.games import env_ids, record_of
+from rllib_llm_comm.experiments.algorithm_settings import config_settings, default_of, find_algorithm
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
+
+_WIDTH = 118  # characters of a comment's line
+
+
+def default_file(run: str, env: str | None = None) -> str:
+    """YAML of one experiment: all settings that this package declares, with their meanings.
+
+    Args:
+        run: An algorithm of this package or of one that was imported, or a stage that trains nothing.
+        env: A game of the package whose settings are listed, too.
+
+    Raises:
+        UserError: If there is none of a name.
+    """
+    lines = [f"# All settings of {run} at their defaults. Change what you like; the others may go.", ""]
+    lines += ["experiment:", f"  run: {run}"]
+    if env is not None:
+        lines.append(f"  env: {env}")
+    lines.append("  config:")
+    if env is not None:
+        lines += ["    env_config:", *_settings(_of_game(env), {}, "      ")]
+    if run in STAGE_KINDS:
+        lines += _settings(STAGE_KINDS[run].model().model_fields, {}, "    ")
+        return "\n".join(lines) + "\n"
+    config: Any = find_algorithm(run, STAGE_KINDS).get_default_config()
+    if not hasattr(config, "settings_models"):
+        raise UserError(f"`run` is {run!r}, an algorithm of RLlib's own; `rllib schema` has its settings.")
+    own = {name: field for model in config.settings_models.values() for name, field in model.model_fields.items()}
+    lines += _settings(own, {name: default_of(config, name) for name in own}, "    ")
+    lines += ["    # Settings of RLlib's own that begin with other values than there.", *_of_rllib(config, own)]
+    return "\n".join(lines) + "\n"
+
+
+def _of_game(env: str) -> Mapping[str, FieldInfo]:
+    record = record_of(env)
+    if record is None:
+        require_choice("env", env, env_ids(derived=True))
+    game: Any = getattr(record.code("entry_points", env), "game", None) if record else None
+    return settings_of(game).model_fields if game else {}
+
+
+def _settings(fields: Mapping[str, FieldInfo], values: Mapping[str, Any], indent: str) -> Iterator[str]:
+    """Lines of settings, each behind a comment with its meaning and what is allowed.
+
+    Args:
+        values: Those that differ from the fields' defaults.
+    """
+    for name, field in fields.items():
+        if field.exclude:
+            continue
+        bounds = [one for one in field.metadata if abs(getattr(one, "le", getattr(one, "ge", 0))) != LARGEST]
+        null = " or null" if type(None) in getattr(field.annotation, "__args__", ()) else ""
+        about = f"{' '.join((field.description or '').split())} ({describe(field.annotation, bounds)}{null})"
+        comment = f"{indent}# "
+        yield from textwrap.wrap(
+            about, _WIDTH, initial_indent=comment, subsequent_indent=comment, break_on_hyphens=False
+        )
+        if field.is_required():
+            yield f"{indent}# {(field.examples or [f'{name}: ...'])[0]} # required"
+        else:
+            yield f"{indent}{_entry(name, values.get(name, field.get_default(call_default_factory=True)))}"
+
+
+def _entry(name: str, value: Any) -> str:
+    plain = value.to_dict() if isinstance(value, Settings) else value
+    flow = yaml.safe_dump({name: _in_files(plain)}, default_flow_style=True, width=10**6, allow_unicode=True)
+    return flow.strip()[1:-1]
+
+
+def _in_files(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _in_files(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_files(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _of_rllib(config: Any, own: Iterable[str]) -> Iterator[str]:
+    rllib = next(base for base in type(config).__mro__ if base.__module__.startswith("ray."))
+    known = config_settings(config)
+    for name, theirs in vars(rllib()).items():
+        ours = getattr(config, name, theirs)
+        plain = isinstance(ours, bool | int | float | str)
+        if plain and ours != theirs and name in known and name not in (*own, "env"):
+            yield f"    {_entry(name, ours)}"
