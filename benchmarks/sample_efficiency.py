@@ -2,27 +2,31 @@
 
     rllib train file tuned_examples/sample_efficiency.yaml
     rllib study file tuned_examples/study_planner.yaml --system cloned_ppo --system cloned_ppo_long
+    rllib study file tuned_examples/study_partners.yaml
     python benchmarks/sample_efficiency.py --collect results/sample_efficiency --planners results/study_planner
+    python benchmarks/sample_efficiency.py --populations results/study_partners
     python benchmarks/sample_efficiency.py --write
 
 Self-play learns with shaped rewards. EMMA learns on sampled subgoals; each checkpoint of its training plays 20 games
 under the planner by rules. `--collect` keeps these curves, five seeds, and plays 20 games of each trained EMMA under
 planners that were trained with cooks that walk by rules (seed by seed, the longer training where there are two), and
 under the hand-written recording. Of QMIX, MASER, LDSA and ROMA there are curves (`study_value_decomposition`, shaped
-rewards, five seeds, in counter circuit three), and of planners that learn, whose subgoals rules carry out
-(`study_planner`: PPO from clones of the planner by rules, five seeds; demonstrations count, and a decision lasts as
-long as on average in their games). Of PBT, FCP and COLE there is the end alone: the game steps of the training and the
-score after it.
+rewards, five seeds), and of planners that learn, whose subgoals rules carry out (`study_planner`: PPO from clones of
+the planner by rules, five seeds; demonstrations count, and a decision lasts as long as on average in their games).
+`--populations` keeps the curves of PBT and COLE (`study_partners`, five seeds): what their agents score with
+themselves when they are judged; the games of all agents and of the judging count. Of FCP there is the end alone: the
+game steps of the training and the score after it.
 
 `steps_to` are the game steps to a share of self-play's final score; of an end they are at most those of the training,
-and `null` means not reached within it. `ratio` is EMMA's over self-play's; SAMA's claim is judged by the one to 90 %.
-Intervals are 95 % bootstraps over the seeds of both; a curve is the mean of the drawn seeds, and its first crossing
-counts.
+and `null` means not reached within it. `ratio` is EMMA's over self-play's, `ratio_of_each` EMMA's to 90 % of a method's
+own final score over that method's; SAMA's claim is judged by the ones to 90 %. Intervals are 95 % bootstraps over the
+seeds of both; a curve is the mean of the drawn seeds, and its first crossing counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -45,10 +49,13 @@ from tools import sama_sheet  # noqa: E402
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 KITCHENS = ("cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit")
 CURVES = ("qmix", "maser", "ldsa", "roma")  # of `study_value_decomposition`
-ENDS = ("pbt", "fcp", "cole")  # of `study_partners`
+JUDGED = {"pbt": "iterations", "cole": "generation"}  # of `study_partners`, with the counter of their judgements
+ENDS = ("pbt", "fcp", "cole")  # of an earlier run of it, three seeds, where there is no curve
 UNDER = ("emma_trained", "emma_recorded")  # EMMA's ends under other planners
 SHARES = (0.25, 0.5, 0.75, 0.9)
 CLAIM = 0.1
+REFERENCES = ("self_play", "pbt", "cole", *CURVES)  # with whose samples EMMA's are compared
+SOUP = 20  # points: a method whose final score is less has not learned to cook
 POINTS = 500  # of a curve
 LAST = 10  # of these make its final score: the last fiftieth of a training
 COOKS = 2  # decisions are counted per cook
@@ -60,8 +67,7 @@ DRAWS = 10_000
 NOT_MEASURED = [
     "EMMA that learns under a planner, as SAMA's does: here it learns on sampled subgoals",
     "EMMA under a recording in another kitchen than the cramped room: the sheet is of this one",
-    "PBT, FCP and COLE while they learn",
-    "more than three seeds of PBT, FCP and COLE, and in counter circuit of QMIX, MASER, LDSA and ROMA",
+    "FCP while it learns, and with more than three seeds",
     "the authors' settings of MASER, LDSA and ROMA",
     "MiniRTS: the games of trained officers have no learning curves here",
 ]
@@ -69,6 +75,7 @@ NOT_MEASURED = [
 CURVES_FILE = "planning/sample_curves"
 
 Steps = np.ndarray
+Curves = tuple[Steps, np.ndarray, np.ndarray]  # scores of seeds, and means of drawn ones
 
 
 def read(path: str) -> Any:
@@ -104,9 +111,9 @@ def curves_in(name: str) -> dict[str, tuple[Steps, np.ndarray]]:
     study = read("study_value_decomposition/results.json")["scenarios"][f"{name}_shaped"]
     planner = read("study_planner/results.json")["scenarios"][name]["cloned_ppo"]
     kept = read(f"{CURVES_FILE}.json")["kitchens"][name]
+    own = [method for method in ("self_play", "emma", *JUDGED) if method in kept]
     return {
-        "self_play": on_one_grid([np.array(one["curve"]) for one in kept["self_play"]]),
-        "emma": on_one_grid([np.array(one["curve"]) for one in kept["emma"]]),
+        **{method: on_one_grid([np.array(one["curve"]) for one in kept[method]]) for method in own},
         "planner": curves_of_planner(planner),
         **{method: curves_of(study[method]) for method in CURVES},
     }
@@ -156,39 +163,51 @@ def kitchen(name: str, table: Mapping[str, Any], kept: Mapping[str, Any]) -> Any
     """The figures of one kitchen."""
     found = curves_in(name)
     rng = np.random.default_rng(0)
-    steps, reference = found["self_play"]
-    references = drawn(reference, rng)
+    # Each method's grid, mean scores' seeds, and mean curves of drawn seeds.
+    curves = {method: (steps, scores, drawn(scores, rng)) for method, (steps, scores) in found.items()}
+    _, reference, references = curves["self_play"]
     level, levels = final(reference), references[:, -LAST:].mean(1)
     methods: dict[str, Any] = {}
-    needs: dict[str, dict[float, tuple[float, np.ndarray]]] = {}
-    for method, (own, scores) in found.items():
-        curves = references if method == "self_play" else drawn(scores, rng)
-        needs[method] = {
-            share: (first(own, scores, share * level), first_of(own, curves, share * levels)) for share in SHARES
-        }
+    for method, (own, scores, draws) in curves.items():
         methods[method] = {
             "known": "curve",
             "game_steps": round(float(own[-1])),
             "score": round(final(scores), 1),
-            "steps_to": {str(share): with_interval(*needs[method][share]) for share in SHARES},
+            "steps_to": {
+                str(share): with_interval(first(own, scores, share * level), first_of(own, draws, share * levels))
+                for share in SHARES
+            },
         }
     for method in ENDS:
-        told, budget = table["methods"][method]["self_play"], table["budget"][method]["game_steps"]
-        methods[method] = _end(budget, told["mean"], told["standard_error"], level)
+        if method not in methods:
+            told, budget = table["methods"][method]["self_play"], table["budget"][method]["game_steps"]
+            methods[method] = _end(budget, told["mean"], told["standard_error"], level)
     for method in UNDER:
         if returns := [one["score"] for one in kept.get(method, [])]:
             error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else None
             methods[method] = _end(methods["emma"]["game_steps"], float(np.mean(returns)), error, level)
-    ratios = {}
-    with np.errstate(invalid="ignore"):
-        for share in SHARES:
-            (value, values), (other, others) = needs["emma"][share], needs["self_play"][share]
-            over = np.where(np.isinf(values), np.inf, values / others)
-            ratios[str(share)] = with_interval(value / other, over, 3)
-    judged = ratios[str(SHARES[-1])]
-    yes = judged["high"] is not None and judged["high"] <= CLAIM
-    no = judged["low"] is None or judged["low"] > CLAIM
-    return {"methods": methods, "ratio": ratios, "a_tenth": "yes" if yes else "no" if no else "open"}
+    others = [method for method, one in methods.items() if one.get("score", 0) >= SOUP and method in REFERENCES]
+    return {
+        "methods": methods,
+        "ratio": {str(share): _ratio_of(curves["emma"], curves["self_play"], share) for share in SHARES},
+        "ratio_of_each": {method: _ratio_of(curves["emma"], curves[method], SHARES[-1]) for method in others},
+    }
+
+
+def _ratio_of(emma: Curves, other: Curves, share: float) -> dict[str, float | None]:
+    """EMMA's game steps to a share of another method's final score over those of that method."""
+    (steps, scores, draws), (own, reference, references) = emma, other
+    level, levels = share * final(reference), share * references[:, -LAST:].mean(1)
+    values = first_of(steps, draws, levels) / first_of(own, references, levels)
+    return with_interval(first(steps, scores, level) / first(own, reference, level), values, 3)
+
+
+def verdict(ratio: Mapping[str, float | None]) -> str:
+    """Whether a ratio is a tenth or less: "open" if its interval holds a tenth."""
+    low, high = ratio["low"], ratio["high"]
+    if high is not None and high <= CLAIM:
+        return "yes"
+    return "no" if low is None or low > CLAIM else "open"
 
 
 def _end(budget: int, score: float, error: float | None, level: float) -> dict[str, Any]:
@@ -215,8 +234,14 @@ def measured() -> dict[str, Any]:
         ],
         "shares": list(SHARES),
         "kitchens": {name: kitchen(name, table[name], kept[name]) for name in KITCHENS},
-        "not_measured": NOT_MEASURED,
+        "not_measured": [*_without_curves(kept), *NOT_MEASURED],
     }
+
+
+def _without_curves(kept: Mapping[str, Any]) -> list[str]:
+    """What is said of populations whose training was not followed."""
+    lacking = {method: [_words(name) for name in KITCHENS if method not in kept[name]] for method in JUDGED}
+    return [f"{method.upper()} while it learns in {', '.join(names)}" for method, names in lacking.items() if names]
 
 
 # ---- what was trained --------------------------------------------------------------------------------------
@@ -253,6 +278,8 @@ def collected(results: Path, studies: Sequence[Path]) -> dict[str, Any]:
             "rllib study file tuned_examples/study_planner.yaml --system cloned_ppo --system cloned_ppo_long",
             "python benchmarks/sample_efficiency.py --collect results/sample_efficiency "
             "--planners results/study_planner",
+            "rllib study file tuned_examples/study_partners.yaml --system pbt --system cole",
+            "python benchmarks/sample_efficiency.py --populations results/study_partners",
         ],
         "curve": "pairs of game steps and score",
         "kitchens": kitchens,
@@ -292,6 +319,23 @@ def _curve_of_emma(rows: Sequence[Mapping[str, Any]], results: Path) -> list[lis
             steps = np.interp(at, *known) if at <= known[0][-1] else at * slope
             curve.append([round(float(steps)), round(one["return_mean"], 1)])
     return sorted(curve)
+
+
+def of_populations(study: Path) -> dict[str, dict[str, Any]]:
+    """Kitchen -> method -> curves of `tuned_examples/study_partners.yaml`: what agents score with themselves."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, (method, counter) in itertools.product(KITCHENS, JUDGED.items()):
+        for trial in sorted((study / f"{name}.{method}").glob("trial_*")):
+            rows = [json.loads(line) for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
+            # The first result of each judgement; those until the next one repeat its score.
+            judged: dict[float, Mapping[str, float]] = {}
+            for row in rows:
+                if "score_self_play" in (one := row.get("population", {})):
+                    judged.setdefault(one[counter], one)
+            curve = [[round(one["game_steps"]), round(one["score_self_play"], 1)] for one in judged.values()]
+            told = {"seed": rows[0]["config"]["seed"], "curve": curve}
+            found.setdefault(name, {}).setdefault(method, []).append(told)
+    return found
 
 
 def _recorded() -> dict[str, Any]:
@@ -336,7 +380,7 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
             axis.plot(steps, scores.mean(0), label=_label(method), **style)
         for method in [*ENDS, *UNDER]:
             told = figures["kitchens"][name]["methods"].get(method)
-            if told is None:
+            if told is None or told["known"] == "curve":
                 continue
             point = {"color": paint[method].colour, "label": _label(method), "markersize": 4, "fmt": "o"}
             axis.errorbar(told["game_steps"], told["mean"], yerr=told["standard_error"], **point)
@@ -353,11 +397,11 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
 HEAD = """# Return against game steps
 
 `python benchmarks/sample_efficiency.py --write` makes this page, its [figures](sample_efficiency.json) and the picture
-from other results; nothing is played. Curves: self-play in training with shaped rewards, and EMMA, whose checkpoints
-play under the planner by rules, means of [five seeds](sample_curves.json); QMIX, MASER, LDSA and ROMA in training,
-shaped rewards, and planners that learn, whose subgoals rules carry out, means of five seeds (of the first four in
-counter circuit three; demonstrations of planners count). Points: ends of PBT, FCP and COLE (three seeds), and of EMMA
-under other planners (five seeds), with standard errors.
+from other results; nothing is played. Curves, means of [five seeds](sample_curves.json): self-play in training with
+shaped rewards; PBT and COLE when they are judged, each agent with itself, games of all agents counted; EMMA, whose
+checkpoints play under the planner by rules; QMIX, MASER, LDSA and ROMA in training, shaped rewards; planners that
+learn, whose subgoals rules carry out (demonstrations count). Points: the ends of FCP, and of PBT and COLE where they
+have no curve (three seeds), and of EMMA under other planners (five seeds), with standard errors.
 
 ![score against game steps](sample_efficiency.png)
 
@@ -367,6 +411,13 @@ judges by 90 %; "open": the interval holds a tenth.
 
 | Kitchen | EMMA's final score | Self-play's | To 50 % | To 75 % | To 90 % | A tenth or less? |
 | --- | --- | --- | --- | --- | --- | --- |"""
+EACH = f"""
+The same against each method, to 90 % of the final score of that method. "-": it ends below {SOUP} points, one soup.
+"end alone": no curve. EMMA's curve begins with its fourth iteration: where it is above from the beginning, the ratio is
+at most the figure.
+
+| Kitchen | {" | ".join(f"Over {method.upper()}" for method in REFERENCES[1:])} |
+| --- |{" --- |" * len(REFERENCES[1:])}"""
 MIDDLE = """
 The planner knows the game, and EMMA does not pay for that; here it is asked at each step.
 
@@ -382,7 +433,12 @@ def page(figures: Mapping[str, Any]) -> str:
     for name, told in figures["kitchens"].items():
         emma, other = told["methods"]["emma"], told["methods"]["self_play"]
         ratios = " | ".join(_ratio(told["ratio"][str(share)]) for share in figures["shares"][1:])
-        lines.append(f"| {_words(name)} | {emma['score']:.1f} | {other['score']:.1f} | {ratios} | {told['a_tenth']} |")
+        tenth = verdict(told["ratio"][str(SHARES[-1])])
+        lines.append(f"| {_words(name)} | {emma['score']:.1f} | {other['score']:.1f} | {ratios} | {tenth} |")
+    lines.append(EACH)
+    for name, told in figures["kitchens"].items():
+        cells = [_of_method(told, method) for method in REFERENCES[1:]]
+        lines.append(f"| {_words(name)} | {' | '.join(cells)} |")
     lines += [
         MIDDLE,
         f"| Kitchen | Method | Final score | {' | '.join(f'{share:.0%}' for share in figures['shares'])} |",
@@ -404,6 +460,13 @@ def _ratio(told: Mapping[str, Any]) -> str:
     return f"{'never' if value is None else f'{value:.3f}'} [{low:.3f}, {'never' if high is None else f'{high:.3f}'}]"
 
 
+def _of_method(told: Mapping[str, Any], method: str) -> str:
+    if method in told["ratio_of_each"]:
+        ratio = told["ratio_of_each"][method]
+        return f"{_ratio(ratio)}, {verdict(ratio)}"
+    return "-" if told["methods"][method]["known"] == "curve" else "end alone"
+
+
 def _words(name: str) -> str:
     return name.replace("_", " ")
 
@@ -417,19 +480,29 @@ def _cell(told: Mapping[str, Any]) -> str:
     return "-" if steps is None else f"{'<= ' if 'at_most' in told else ''}{steps:,}"
 
 
+def _keep(curves: Mapping[str, Any]) -> None:
+    write_atomically(RESULTS / f"{CURVES_FILE}.json", json.dumps(curves, separators=(",", ":")) + "\n")
+
+
 def main() -> None:
     """Prints the page, or writes it with its figures and its picture; or keeps what was trained."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write page, figures and picture into docs/results")
     parser.add_argument("--collect", type=Path, help="results of `sample_efficiency.yaml` to keep in docs/results")
     parser.add_argument("--planners", type=Path, nargs="*", default=[], help="results of `study_planner.yaml`")
+    parser.add_argument("--populations", type=Path, help="results of `study_partners.yaml` to keep with them")
     given = parser.parse_args()
     if given.collect:
         for stage in ("self_play", "emma"):
             if not any((given.collect / stage).glob("trial_*")):
                 parser.error(f"--collect is {given.collect}, which holds no {stage}/trial_*; give what the file left")
-        kept = json.dumps(collected(given.collect, given.planners), separators=(",", ":"))
-        write_atomically(RESULTS / f"{CURVES_FILE}.json", kept + "\n")
+        _keep(collected(given.collect, given.planners))
+    if given.populations:
+        kept = read(f"{CURVES_FILE}.json")
+        for name, found in of_populations(given.populations).items():
+            kept["kitchens"][name].update(found)
+        _keep(kept)
+    if given.collect or given.populations:
         return
     figures = measured()
     if given.write:
