@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -78,11 +80,22 @@ def small_ray():
 
 def pytest_runtest_setup(item):
     if "ray" in sys.modules:
-        from tests.forked import lighten_ray, workers
+        from tests.forked import lighten_connectors, lighten_ray, workers
 
         lighten_ray(workers)
+        if "ray.rllib.connectors.connector_v2" in sys.modules:
+            lighten_connectors()
         if "small_ray" not in item.fixturenames:
             sys.modules["ray"].shutdown()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """A browser for all tests that open pages, which are skipped where there is none."""
+    from tests.browser import browser
+
+    with browser(tmp_path_factory.mktemp("browser") / "profile") as running:
+        yield running
 
 
 @pytest.fixture
@@ -98,11 +111,23 @@ def synced(monkeypatch):
     return found
 
 
+@pytest.fixture(scope="session")
+def one_authority(tmp_path_factory):
+    """A file with one of the many certificates of authorities, which every new HTTP client reads for 30 ms."""
+    import certifi
+
+    first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----\n")
+    path = tmp_path_factory.mktemp("certificates") / "one.pem"
+    path.write_text(first + end)
+    return path
+
+
 @pytest.fixture
-def chat_client_at_home(monkeypatch):
+def chat_client_at_home(monkeypatch, one_authority):
     """Chat clients that find servers on this machine, have no key, and do not wait long before they try again."""
     from openai import _base_client
 
+    monkeypatch.setenv("SSL_CERT_FILE", str(one_authority))
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
@@ -116,6 +141,19 @@ from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 parallel_env(layout="cramped_room").reset(seed=0)
 compile_rules()
 """
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    """Processes that share the tests begin with other files each; else each would rewrite the asserts of all."""
+    shared = getattr(session.config, "workerinput", None)
+    folders = [Path(argument).resolve() for argument in session.config.args if shared and Path(argument).is_dir()]
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    number, count = (int(shared["workerid"].removeprefix("gw")), shared["workercount"]) if shared else (0, 1)
+    for file in files[number::count]:
+        sys.path.insert(0, str(file.parent))
+        with suppress(Exception, pytest.skip.Exception):  # told when it is collected
+            importlib.import_module(file.stem)
 
 
 @pytest.hookimpl(trylast=True)

@@ -30,6 +30,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 import numpy as np
@@ -196,6 +197,21 @@ def lighten_ray(workers: Callable[[], Path]) -> None:
 
 
 @cache
+def lighten_connectors() -> None:
+    """Lets RLlib's connectors look at the one frame that they use, not at all, each with its source.
+
+    An algorithm makes a dozen of them. A worker of pytest-xdist has frames whose source is in no file: for each of
+    them, at each look, Python looks through all modules, which is 0.6 seconds for an algorithm.
+    """
+    from ray.rllib.connectors import connector_v2
+
+    def stack() -> list[Any]:
+        return [None, SimpleNamespace(frame=sys._getframe(2))]  # only who called the caller is asked for
+
+    connector_v2.inspect = SimpleNamespace(stack=stack, getargvalues=inspect.getargvalues)
+
+
+@cache
 def workers() -> Path:
     """Path of the program that Ray starts in place of a worker; a process of its own forks one at every call."""
     folder = Path(tempfile.mkdtemp(prefix="workers-"))
@@ -275,6 +291,7 @@ def _run(
     # The server's own remember what they have been before; a test may read each line.
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     lighten_ray(lambda: worker)
+    lighten_connectors()
     with _ending():
         _become(command, cwd, env, path)
 

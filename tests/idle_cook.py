@@ -1,4 +1,4 @@
-"""A cook whose choices do not depend on what it sees, and who likes to stay."""
+"""Cooks that have learned nothing: one whose choices do not depend on what it sees, and who likes to stay."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def idle_cook(folder: Path, horizon: int) -> str:
     with torch.no_grad():
         network.actor[-1].weight.zero_()
         network.actor[-1].bias.copy_(torch.tensor(LIKED))
+    return write_cook(folder, network, horizon)
+
+
+def random_cook(folder: Path, horizon: int, seed: int = 0) -> str:
+    """As `idle_cook`, of a network as it is drawn."""
+    return write_cook(folder, NumericNetwork(NumericSettings(init_seed=seed, hiddens=[16]), SIZE, 6), horizon)
+
+
+def write_cook(folder: Path, network: NumericNetwork, horizon: int) -> str:
+    """Writes the policy of a network; gives its folder."""
     kitchen = {"layout": "cramped_room", "horizon": horizon, "observe": ["vector"], "vector": "planes"}
     model = {**network.settings.to_dict(), "size": SIZE, "actions": 6, "critic_size": None}
     manifest = PolicyManifest("SelfPlayPPO", model, {}, AI, kitchen, kind=NUMERIC)

@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 from odd_games import Odd
 from pettingzoo import ParallelEnv
+from pettingzoo.env_registry import registration
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import GAMES, GameRecord, register_game
@@ -211,33 +212,34 @@ RECORD = {"scripted_player": f"{__name__}:right", "sayings": f"{__name__}:unders
 RIGHT, PLAYER = "its record is right", "its scripted player plays and talks"
 
 
+def register(env=ToldTalkers, **changed):
+    """Registers a game with a record like the right one."""
+    record = {"name": "talkers", "package": __name__, "entry_points": {"mine/talkers-v0": env}, **RECORD, **changed}
+    register_game(GameRecord(**record))
+
+
+def checked(**changed):
+    """Registers a game and checks it: failed check -> its reason."""
+    register(**changed)
+    results = check_env("mine/talkers-v0", steps=20)
+    assert {RIGHT, PLAYER} <= {result.name for result in results}
+    return {result.name: result.detail for result in results if not result.ok}
+
+
 @pytest.fixture
-def checked(monkeypatch):
-    """A function that registers a game with a record like the given one and checks it: failed check -> its reason."""
-    from pettingzoo.env_registry import registration
-
+def registries(monkeypatch):
+    """The registries of games are as before afterwards."""
     monkeypatch.setattr(GAMES, "_entries", dict(GAMES._entries))
-
-    def check(env=ToldTalkers, **changed):
-        record = {"name": "talkers", "package": __name__, "entry_points": {"mine/talkers-v0": env}, **RECORD, **changed}
-        register_game(GameRecord(**record))
-        results = check_env("mine/talkers-v0", steps=20)
-        assert {RIGHT, PLAYER} <= {result.name for result in results}
-        return {result.name: result.detail for result in results if not result.ok}
-
-    yield check
+    yield
     for registry in (registration.parallel_registry, registration.aec_registry):
         registry.pop("mine/talkers-v0", None)
         registry.pop("mine/chat-v0", None)
 
 
-def test_a_game_that_cannot_be_made_is_told_in_a_sentence(checked):
+def test_a_right_record_passes_and_a_game_that_cannot_be_made_is_told_in_a_sentence(registries):
+    assert not checked()
     with pytest.raises(UserError, match="'mine/talkers-v0' cannot be made: ZeroDivisionError"):
         checked(env=lambda: 1 / 0)
-
-
-def test_a_right_record_passes(checked):
-    assert not checked()
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_a_right_record_passes(checked):
         ({"env": Talkers}, PLAYER, "has no `teacher_state`"),
     ],
 )
-def test_each_fault_of_a_record_is_found(checked, changed, check, told):
+def test_each_fault_of_a_record_is_found(registries, changed, check, told):
     found = checked(**changed)
     assert check in found and re.search(told, found[check]), found
 
@@ -268,8 +270,8 @@ def test_each_fault_of_a_record_is_found(checked, changed, check, told):
         ("planning", planning_game),
     ],
 )
-def test_what_a_record_names_wrongly_is_told_in_play(checked, part, play):
-    checked(**{part: f"{__name__}:nobody"})
+def test_what_a_record_names_wrongly_is_told_in_play(registries, part, play):
+    register(**{part: f"{__name__}:nobody"})
     with pytest.raises(UserError, match=f"`{part}` of the game 'talkers' .* cannot be imported"):
         play(ToldTalkers())
 
@@ -283,16 +285,16 @@ def test_what_a_record_names_wrongly_is_told_in_play(checked, part, play):
         ({"success_words": ("opened",)}, "`success_words` .* must be a tuple of two texts"),
     ],
 )
-def test_a_record_that_cannot_be_is_not_registered(checked, changed, told):
+def test_a_record_that_cannot_be_is_not_registered(registries, changed, told):
     with pytest.raises(UserError, match=told):
-        checked(**changed)
+        register(**changed)
     assert "talkers" not in GAMES
 
 
 @pytest.mark.parametrize(
     ("name", "env_id"), [("talkers", "mine/talkers-v0"), ("chat", "mine/talkers-v0"), ("chat", "mine/chat-v0")]
 )
-def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(checked, name, env_id):
+def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(registries, name, env_id):
     def cell():
         return type("Talkers", (Talkers,), {"__module__": __name__, "__qualname__": "Talkers"})
 
@@ -308,7 +310,7 @@ def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(checke
         register_game(GameRecord("other", __name__, {env_id: ToldTalkers}))
 
 
-def test_two_games_of_one_class_live_side_by_side_and_a_name_that_cannot_be_costs_none(checked):
+def test_two_games_of_one_class_live_side_by_side_and_a_name_that_cannot_be_costs_none(registries):
     register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": Talkers}))
     register_game(GameRecord("chat", __name__, {"mine/chat-v0": Talkers}))
     assert {"talkers", "chat"} <= set(GAMES)
@@ -320,8 +322,7 @@ def test_two_games_of_one_class_live_side_by_side_and_a_name_that_cannot_be_cost
 
 
 @pytest.mark.parametrize("entry", [f"{__name__}:nobody", "nowhere:nobody"])
-def test_an_entry_point_that_leads_nowhere_is_told(checked, entry):
-    checked()
+def test_an_entry_point_that_leads_nowhere_is_told(registries, entry):
     register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": entry}))
     for make in (make_env, check_env):
         with pytest.raises(UserError, match=r"'mine/talkers-v0' .* cannot be imported"):

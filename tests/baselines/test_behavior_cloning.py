@@ -23,9 +23,9 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
-from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from tests.cli.command import succeeds
+from tests.episodes import Noting
 
 AI = "rllib_llm_comm/overcooked_ai-v0"
 WAYS = ([0, -1], [0, 1], [1, 0], [-1, 0], [0, 0], "interact")
@@ -44,14 +44,6 @@ def original_state(kitchen):
         held = None if cook.held is None else thing(cook.cell, cook.held)
         players.append({"position": list(cook.cell), "orientation": WAYS[cook.facing], "held_object": held})
     return {"players": players, "objects": [thing(*one) for one in kitchen.items().items()], "timestep": kitchen.time}
-
-
-class Noting(Observer):
-    def __init__(self, note):
-        self.note = note
-
-    def on_decisions(self, game, decisions):
-        self.note(decisions)
 
 
 @pytest.fixture(scope="module")

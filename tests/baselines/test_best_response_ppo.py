@@ -26,6 +26,7 @@ from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSetti
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.gae import semi_markov_gae, standardized
+from tests.idle_cook import random_cook
 from tests.running import cooks, curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -38,10 +39,9 @@ def config(kind=BestResponsePPOConfig, rows=3 * 40):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(small_ray, tmp_path_factory):
+def checkpoint(tmp_path_factory):
     """A policy of self-play that has learned nothing yet."""
-    with running(config(SelfPlayPPOConfig, 2 * 3 * 40)) as algo:
-        return algo.save_to_path(str(tmp_path_factory.mktemp("partner") / "checkpoint"))
+    return random_cook(tmp_path_factory.mktemp("partner") / "policy", 30)
 
 
 def played_again(seen, actions, seat):

@@ -8,9 +8,11 @@ from safetensors.torch import load
 
 from rllib_llm_comm import COLEConfig, load_policy
 from rllib_llm_comm.baselines.population.cole import COLE, kept_member
-from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
+from rllib_llm_comm.baselines.population.kitchen_partners import load_partners, play_matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.policies.partner_settings import parse_partners
+from tests.idle_cook import random_cook
 from tests.running import cooks, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -54,10 +56,10 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
     assert all(np.array_equal(tensor, expected[name]) for name, tensor in policy.network.state_dict().items())
 
 
-def test_matches_are_games_of_the_pairs():
-    with running(config()) as algo:
-        policy = algo._learner_policy().policy
+def test_matches_are_games_of_the_pairs(tmp_path):
     settings = {"layout": "cramped_room", "horizon": 100}
+    (partner,) = load_partners(parse_partners([random_cook(tmp_path / "policy", 100)]), settings)
+    policy = partner.player
     once = play_matches([policy, policy], [(0, 1), (1, 0), (0, 0)], 20, settings, 0)
     assert once.steps.tolist() == [2000.0] * 3 and once.shaped.min() > 0
     again = play_matches([policy], [(0, 0)] * 3, 20, settings, 0)

@@ -154,7 +154,7 @@ def test_bad_settings_are_named(change, why):
 
 def test_members_have_settings_of_their_own_and_no_others():
     config(member_settings={name: getattr(config(), name) for name in MEMBER_SETTINGS}).validate()
-    assert {*PPOTraining.names(), "shaping_horizon", "hiddens"} <= set(MEMBER_SETTINGS)
+    assert {*PPOTraining.model_fields, "shaping_horizon", "hiddens"} <= set(MEMBER_SETTINGS)
     for name in ("seed", "population_size", "env"):
         with pytest.raises(UserError, match=f"^`member_settings` has '{name}'"):
             config(member_settings={name: getattr(FCPConfig(), name)}).validate()

@@ -43,7 +43,7 @@ def trained(small_ray, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("critic", "told", "seen"),
-    [("auto", True, "state"), ("auto", False, "team"), ("team", True, "team"), ("own", True, "own")],
+    [("auto", True, "state"), ("auto", False, "team"), ("own", True, "own")],
 )
 def test_the_policy_without_ray_acts_as_the_module_and_without_what_only_the_critic_needs(critic, told, seen, tmp_path):
     with running(luck(state=told).policy_network(critic_observation=critic)) as algo:

@@ -61,7 +61,7 @@ def test_advantages_are_of_real_values_and_old_values_stay_normalised(told):
     )
 
 
-def test_statistics_take_in_every_minibatch_before_its_loss():
+def test_statistics_take_in_every_minibatch_before_its_loss_and_runners_get_the_actor_alone():
     loop = Loop(config(value_norm_beta=0.5, num_epochs=1))
     seen = []
     for number in range(1, 4):
@@ -78,6 +78,9 @@ def test_statistics_take_in_every_minibatch_before_its_loss():
         loss = np.where(errors <= 10.0, errors**2 / 2, 10.0 * (errors - 5.0)).mean()
         assert results["vf_loss"] == pytest.approx(loss, rel=1e-4)
     assert int(loop.module.value_norm.updates) == 3
+    whole, sent = (loop.learner.get_state(components="rl_module", inference_only=only) for only in (False, True))
+    assert {"value_norm.mean", "value_norm.variance", "value_norm.updates"} < set(whole["rl_module"]["shared"])
+    assert sent["rl_module"]["shared"] and all(name.startswith("actor.") for name in sent["rl_module"]["shared"])
 
 
 def test_without_value_norm_the_critic_learns_returns():
@@ -89,14 +92,6 @@ def test_without_value_norm_the_critic_learns_returns():
     assert results["vf_loss"] == pytest.approx(
         float((batch["vf_preds"] - batch["value_targets"]).square().mean()), rel=1e-4
     )
-
-
-def test_runners_get_the_actor_alone():
-    loop = Loop(config())
-    state = loop.learner.get_state(components="rl_module", inference_only=True)["rl_module"]["shared"]
-    assert state and all(name.startswith("actor.") for name in state)
-    whole = loop.learner.get_state(components="rl_module")["rl_module"]["shared"]
-    assert {"value_norm.mean", "value_norm.variance", "value_norm.updates"} < set(whole)
 
 
 def test_forbidden_actions_are_never_taken_and_busy_agents_count():

@@ -38,7 +38,6 @@ def trained(small_ray, tmp_path_factory):
     [
         (SymbolicPPOConfig, 0, 0),
         (CommNetConfig, 0, 0),
-        (MAPPOConfig, 0, 0),
         *(pytest.param(CommNetConfig, *n, marks=pytest.mark.slow) for n in ((0, 1), (2, 0))),
         *(pytest.param(MAPPOConfig, *n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1))),
     ],

@@ -72,9 +72,14 @@ def load_weights(files):
     return load(content)
 
 
-def test_a_run_goes_on_with_its_optimizer_and_takes_the_new_rate():
+@pytest.fixture(scope="module")
+def first(small_ray):
+    """The first run of an agent."""
+    return run_member(MemberRun(BestResponsePPO, config().training(lr=3e-3).debugging(seed=5), 0))
+
+
+def test_a_run_goes_on_with_its_optimizer_and_takes_the_new_rate(first):
     settings = config().training(lr=3e-3)
-    first = run_member(MemberRun(BestResponsePPO, settings, 0))
     second = run_member(MemberRun(BestResponsePPO, settings, 1, first.state["learner"], first.state["policy"]))
     slow = settings.copy().training(lr=1e-9, critic_lr=1e-9)
     third = run_member(MemberRun(BestResponsePPO, slow, 1, *second.state.values()))
@@ -85,8 +90,8 @@ def test_a_run_goes_on_with_its_optimizer_and_takes_the_new_rate():
     assert {int(np.max(p["step"])) for one in optimizers.values() for p in one["state"]["state"].values()} == {8}
 
 
-def test_a_run_acts_and_judges_with_what_it_goes_on_from_and_rewards_fade_over_all_runs():
-    state = run_member(MemberRun(BestResponsePPO, config().debugging(seed=5), 0)).state["learner"]
+def test_a_run_acts_and_judges_with_what_it_goes_on_from_and_rewards_fade_over_all_runs(first):
+    state = first.state["learner"]
     with running(BestResponsePPO(config=config())) as algo:
         go_on_from(algo, state)
         held = algo.env_runner.module["shared"].get_state()

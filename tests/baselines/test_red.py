@@ -163,9 +163,8 @@ def test_ablations_clone_with_ppo_or_not_at_all(folders):
         assert set(alone.train()["red"]) == {"won_share"}
 
 
-@pytest.mark.parametrize("critic_observation", ["own", "team"])
-def test_mappo_takes_the_officers_module_by_hand(critic_observation, tmp_path):
-    spec = RLModuleSpec(module_class=OfficerModule, model_config={**SMALL, "critic_observation": critic_observation})
+def test_mappo_takes_the_officers_module_by_hand(tmp_path):
+    spec = RLModuleSpec(module_class=OfficerModule, model_config=SMALL)
     config = (
         MAPPOConfig()
         .environment("rllib_llm_comm/minirts-v0", env_config={**REDConfig.env_defaults, "max_tick": 400})
@@ -184,7 +183,7 @@ def test_mappo_takes_the_officers_module_by_hand(critic_observation, tmp_path):
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
     policy = load_policy(path)
     assert policy.manifest.kind == "officer" and same(policy.network.state_dict(), after)
-    assert policy.network.settings.critic_observation == critic_observation
+    assert policy.network.settings.critic_observation == "own"
 
 
 def test_red_reads_the_shared_view_with_its_critic_unless_told_otherwise(folders):

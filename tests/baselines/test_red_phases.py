@@ -20,14 +20,18 @@ def play(phase, games):
     return over
 
 
-def test_without_a_share_phases_have_the_same_length():
-    assert play(RLPhase(3, 2, None), [(4, 4)] * 7) == [3, 6]
-
-
-def test_a_share_is_of_the_last_updates_of_the_phase():
-    phase = RLPhase(10, 2, 0.5)
-    assert play(phase, [(1, 4), (1, 4), (2, 4), (3, 4), (4, 4), (0, 4), (4, 4)]) == [4, 6]
-    assert math.isnan(phase.won_share)
+@pytest.mark.parametrize(
+    ("phase", "games", "over"),
+    [
+        (RLPhase(3, 2, None), [(4, 4)] * 7, [3, 6]),  # without a share all have the same length
+        # The share is that of the last updates of the phase.
+        (RLPhase(10, 2, 0.5), [(1, 4), (1, 4), (2, 4), (3, 4), (4, 4), (0, 4), (4, 4)], [4, 6]),
+        # Games before the actor has learned never count.
+        (RLPhase(10, 2, 0.5, uncounted=3), [(4, 4)] * 3 + [(0, 4), (1, 4)] + [(4, 4)] * 3, [6, 8]),
+    ],
+)
+def test_phases_end_with_the_share_of_the_last_updates_that_count(phase, games, over):
+    assert play(phase, games) == over
 
 
 def test_the_share_is_unknown_before_there_are_enough_updates():
@@ -49,10 +53,9 @@ def test_a_restored_phase_goes_on():
     assert again.is_over
 
 
-def test_games_before_the_actor_learned_never_count():
-    phase = RLPhase(10, 2, 0.5, uncounted=3)
-    assert play(phase, [(4, 4), (4, 4), (4, 4), (0, 4), (1, 4), (4, 4), (4, 4), (4, 4)]) == [6, 8]
-    again = RLPhase(10, 2, 0.5, uncounted=3)
+def test_a_restored_phase_counts_no_games_of_before_the_actor_learned():
+    phase, again = (RLPhase(10, 2, 0.5, uncounted=3) for _ in range(2))
+    play(phase, [(4, 4)] * 8)
     again.set_state(phase.get_state())
     again.add(4, 4)
     again.add(4, 4)

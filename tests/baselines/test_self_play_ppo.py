@@ -24,9 +24,10 @@ def config(**training):
 
 @pytest.fixture(scope="module")
 def trained(small_ray, tmp_path_factory):
-    """An algorithm after two iterations, its curve, and its checkpoint."""
+    """An algorithm after two iterations, their results, and its checkpoint."""
     with running(config(shaping_horizon=480)) as algo:
-        yield algo, curve(algo), algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
+        results = [algo.train() for _ in range(2)]
+        yield algo, results, algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
 
 
 def test_a_roll_out_is_that_of_single_games():
@@ -66,21 +67,18 @@ def test_a_roll_out_is_that_of_single_games():
                     observations, _ = env.reset()
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
-def test_trains_saves_and_plays(runners, learners, tmp_path):
-    with running(
-        config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners)
-    ) as algo:
-        for iteration in range(1, 4):
-            results = algo.train()
-            learned = results["learners"]["shared"]
-            assert float(learned["ratio_first_minibatch"]) < 1e-5
-            assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 120 * iteration
-        if learners == 0:
-            first = algo.learner_group._learner.module["shared"].unwrapped().network.actor[0]
-            assert len(first.columns) < first.in_features / 3  # most planes hold nothing in this kitchen
-        assert {"score", "soups", "shaped"} <= set(results["env_runners"])
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+def require_learned(results):
+    for iteration, told in enumerate(results, start=1):
+        assert float(told["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
+        assert told["env_runners"]["num_env_steps_sampled_lifetime"] == 120 * iteration
+        assert {"score", "soups", "shaped"} <= set(told["env_runners"])
+
+
+def test_trains_saves_and_plays(trained, tmp_path):
+    algo, results, path = trained
+    require_learned(results)
+    first = algo.learner_group._learner.module["shared"].unwrapped().network.actor[0]
+    assert len(first.columns) < first.in_features / 3  # most planes hold nothing in this kitchen
     policy = load_policy(path)
     assert policy.manifest.algorithm == "SelfPlayPPO"
     result = evaluate(policy, episodes=3)
@@ -90,20 +88,20 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
 
 
 @pytest.mark.slow
+def test_trains_with_a_runner_and_a_learner_elsewhere(tmp_path):
+    with running(config(shaping_horizon=360).env_runners(num_env_runners=1).learners(num_learners=1)) as algo:
+        require_learned([algo.train() for _ in range(3)])
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    assert evaluate(load_policy(path), episodes=3).lengths == [30] * 3
+
+
+@pytest.mark.slow
 def test_two_learners_do_not_drift():
     with running(config().env_runners(num_env_runners=1).learners(num_learners=2)) as algo:
         assert np.isfinite(float(algo.train()["learners"]["shared"]["vf_loss"]))
         answers = algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
         first, second = (answer.get() for answer in answers)
     assert all(np.array_equal(value, second[name]) for name, value in first.items())
-
-
-def test_rllibs_own_evaluation_plays_the_environment():
-    with running(
-        config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0)
-    ) as algo:
-        results = algo.train()["evaluation"]["env_runners"]
-    assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30
 
 
 def require_runners_judge_as_the_learner(algo):
@@ -125,18 +123,21 @@ def test_a_restored_run_goes_on_where_it_was(trained):
         assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
 
 
-def test_runners_judge_with_the_learners_critic_from_the_start_and_after_set_state(trained):
+def test_runners_judge_with_the_learners_critic_from_the_start_and_after_set_state_and_rllibs_evaluation_plays(trained):
     """Also without a seed; they compute the values of PPO."""
-    with running(config(shaping_horizon=480).debugging(seed=None)) as algo:
+    own = {"evaluation_interval": 1, "evaluation_duration": 2, "evaluation_num_env_runners": 0}
+    with running(config(shaping_horizon=480).debugging(seed=None).evaluation(**own)) as algo:
         require_runners_judge_as_the_learner(algo)
         algo.set_state(trained[0].get_state())
         assert algo.iteration == 2
         require_runners_judge_as_the_learner(algo)
+        results = algo.train()["evaluation"]["env_runners"]
+    assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30
 
 
 def test_same_seed_same_curve(trained):
     with running(config(shaping_horizon=480)) as algo:
-        assert curve(algo) == trained[1]
+        assert curve(algo) == [float(told["learners"]["shared"]["policy_loss"]) for told in trained[1]]
 
 
 def test_shaping_fades_on_a_line():

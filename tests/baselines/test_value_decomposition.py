@@ -75,7 +75,7 @@ def learned(algo):
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
-    with running(echo(kind)) as algo:
+    with running(echo(kind, optimizer_name="adam" if kind is QMIXConfig else "rmsprop")) as algo:
         results = algo.train()
         told = results["learners"]["default_policy"].items()
         figures = {name: float(value) for name, value in told if not isinstance(value, dict)}
@@ -83,6 +83,7 @@ def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
         assert results["env_runners"]["episode_len_mean"] == 6 and len(algo.local_replay_buffer) >= 16
         episode = algo.local_replay_buffer._episodes[0]
         assert episode["seen"].shape == (7, 2, 2) and not episode["terminated"].any()
+        require_that_an_update_moves_all_weights_and_nothing_of_the_target(algo, kind)
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         module = learned(algo).team.eval()
     policy = load_policy(path)
@@ -135,18 +136,6 @@ def test_ablations_and_other_settings_learn(config):
         assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
 
 
-def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
-    algo, asked = echo().build_algo(), []
-    with running(algo):
-        module = algo.env_runner.module.unwrapped()
-        plain = module.epsilon_at
-        monkeypatch.setattr(module, "epsilon_at", lambda step: asked.append(int(step)) or plain(step))
-        for _ in range(4):
-            algo.training_step()
-        assert asked[0] == 0 and asked == sorted(asked)
-        assert asked[-1] >= 0.8 * algo._game_steps() > 0
-
-
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
     with running(echo(store_buffer_in_checkpoints=stored)) as algo:
@@ -195,41 +184,29 @@ def test_runners_elsewhere_play_whole_episodes_of_their_own_with_masks_and_busy_
     assert episodes[0]["seen"].shape[1:] == game.observation_space["seen"].shape
 
 
-def with_games(config):
-    """An algorithm with games to learn from, and a batch of them."""
-    algo = config.build_algo()
-    while len(algo.local_replay_buffer) < 4:
-        algo.training_step()
-    return algo, algo.local_replay_buffer.sample(4)
-
-
 def update(algo, batch):
     rows = MultiAgentBatch({"default_policy": SampleBatch(copy.deepcopy(batch))}, env_steps=24)
     algo.learner_group.update(batch=rows, timesteps={"num_env_steps_sampled_lifetime": algo._game_steps()})
 
 
-@pytest.mark.parametrize(
-    ("kind", "optimizer"),
-    [(QMIXConfig, "adam"), (LDSAConfig, "rmsprop"), (ROMAConfig, "rmsprop"), (MASERConfig, "rmsprop")],
-)
-def test_an_update_moves_the_weights_of_agents_and_mixer_and_nothing_of_the_target(kind, optimizer):
-    algo, batch = with_games(echo(kind, optimizer_name=optimizer, target_network_update_freq=10**6))
-    with running(algo):
-        module = learned(algo)
-        before = copy.deepcopy(module.state_dict())
-        update(algo, batch)
-        weights = {name: one for name, one in module.team.named_parameters() if name.endswith("weight")}
-        # Not all biases: those before a batch normalisation and those of the distance network's end cancel out.
-        assert not [name for name, one in weights.items() if torch.equal(one, before[f"team.{name}"])]
-        assert sum(name.startswith("mixer.") for name in weights) == 7
-        target = module.target.state_dict()
-        assert all(torch.equal(values, before[f"target.{name}"]) for name, values in target.items())
-        assert not module.target.training and any("running_mean" in name for name in target) == (kind is ROMAConfig)
+def require_that_an_update_moves_all_weights_and_nothing_of_the_target(algo, kind):
+    module = learned(algo)
+    before = copy.deepcopy(module.state_dict())
+    update(algo, algo.local_replay_buffer.sample(4))
+    weights = {name: one for name, one in module.team.named_parameters() if name.endswith("weight")}
+    # Not all biases: those before a batch normalisation and those of the distance network's end cancel out.
+    assert not [name for name, one in weights.items() if torch.equal(one, before[f"team.{name}"])]
+    assert sum(name.startswith("mixer.") for name in weights) == (0 if kind is VDNConfig else 7)
+    target = module.target.state_dict()
+    assert all(torch.equal(values, before[f"target.{name}"]) for name, values in target.items())
+    assert not module.target.training and any("running_mean" in name for name in target) == (kind is ROMAConfig)
 
 
 def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
-    algo, batch = with_games(echo(grad_clip=None))
-    with running(algo):
+    with running(echo(grad_clip=None)) as algo:
+        while len(algo.local_replay_buffer) < 4:
+            algo.training_step()
+        batch = algo.local_replay_buffer.sample(4)
         learner, team, seen = algo.learner_group._learner, learned(algo).team, []
 
         def look(gradients):  # and apply nothing, so that both updates have the same gradients
@@ -247,10 +224,13 @@ def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
 
 
 @pytest.mark.parametrize("episodes_per_update", [1, 3])
-def test_there_is_one_update_for_so_many_episodes(episodes_per_update, monkeypatch):
+def test_there_is_one_update_for_so_many_episodes_and_epsilon_follows_the_game_steps(episodes_per_update, monkeypatch):
     # A batch of one episode, so that learning begins at once.
     with running(echo(episodes_per_update=episodes_per_update, train_batch_size_per_learner=1)) as algo:
-        episodes, updates = [], []
+        episodes, updates, asked = [], [], []
+        module = algo.env_runner.module.unwrapped()
+        epsilon_at = module.epsilon_at
+        monkeypatch.setattr(module, "epsilon_at", lambda step: asked.append(int(step)) or epsilon_at(step))
         add, learn = algo.local_replay_buffer.add, algo.learner_group.update
         monkeypatch.setattr(algo.local_replay_buffer, "add", lambda played: episodes.extend(played) or add(played))
         monkeypatch.setattr(algo.learner_group, "update", lambda **told: updates.append(1) or learn(**told))
@@ -258,6 +238,7 @@ def test_there_is_one_update_for_so_many_episodes(episodes_per_update, monkeypat
             algo.training_step()
             assert len(updates) == len(episodes) // episodes_per_update
         assert len(episodes) >= 7 * episodes_per_update
+        assert asked[0] == 0 and asked == sorted(asked) and asked[-1] >= 0.8 * algo._game_steps() > 0
 
 
 @pytest.mark.slow

@@ -116,8 +116,14 @@ def test_a_party_that_ends_is_told_with_its_last_words(peers_folder, tmp_path):
         parties.Process(party, tmp_path, None, 1, tmp_path / "ours.log")
 
 
-def test_what_cannot_be_installed_is_told_and_leaves_nothing(peers_folder, tmp_path):
+def test_what_cannot_be_installed_is_told_and_leaves_nothing(peers_folder, tmp_path, monkeypatch):
+    def borrow_pip(target, with_pip):
+        """In place of an environment of its own, whose pip takes seconds."""
+        (target / "bin").mkdir(parents=True)
+        (target / "bin" / "python").symlink_to(sys.executable)
+
     install = _load("install")
+    monkeypatch.setattr(install.venv, "create", borrow_pip)
     assert set(install.requirements()) == {"lamorel", "trl"}
     (sentence,) = install.install(tmp_path, {"nobody": [str(tmp_path / "no_such_folder")]})
     assert sentence.startswith("nobody is not installed: pip gave up (ERROR")

@@ -4,6 +4,7 @@ And the books: what episodes and runs cost.
 """
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from chat_server import ChatServer, client
+from chat_server import ChatServer, Late, client
 from planner_model import Answers
 
 from rllib_llm_comm.chat import client as chat_client
@@ -34,20 +35,8 @@ from rllib_llm_comm.core.errors import UserError
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
-class Slow:
-    """Answers late, and counts how many questions are under way."""
-
-    def __init__(self, seconds=0.05):
-        self.seconds, self.now, self.most, self._lock = seconds, 0, 0, threading.Lock()
-
-    def __call__(self, prompt):
-        with self._lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
-        time.sleep(self.seconds)
-        with self._lock:
-            self.now -= 1
-        return f"re: {prompt}"
+def echo(prompt):
+    return f"re: {prompt}"
 
 
 def ask_all(model, questions, threads=8):
@@ -57,7 +46,7 @@ def ask_all(model, questions, threads=8):
 
 @pytest.mark.parametrize("most", [1, 4])
 def test_at_most_so_many_are_under_way_and_each_gets_its_own_answer(most):
-    model, questions = Slow(), [f"q{number}" for number in range(12)]
+    model, questions = Late(echo), [f"q{number}" for number in range(12)]
     with ChatServer(model) as server:
         asked = client(server, max_concurrent=most)
         assert ask_all(asked, questions) == [f"re: {question}" for question in questions]
@@ -67,7 +56,7 @@ def test_at_most_so_many_are_under_way_and_each_gets_its_own_answer(most):
 
 def test_all_keep_to_one_budget():
     price = {"price_per_million_output": 1e6, "max_tokens": 20}  # 20 of money is booked per question, and each costs it
-    with ChatServer(Slow()) as server:
+    with ChatServer(Late(echo)) as server:
         asked = client(server, max_concurrent=8, budget=70, **price)
         refused = []
 
@@ -84,7 +73,7 @@ def test_all_keep_to_one_budget():
 
 
 def test_the_same_question_of_several_is_asked_once_and_recorded_once(tmp_path):
-    with ChatServer(Slow()) as server:
+    with ChatServer(Late(echo)) as server:
         path = tmp_path / "tape.jsonl"
         settings = server.settings(max_concurrent=4)
         tape = open_chat({**settings, "cassette": str(path)})
@@ -121,7 +110,7 @@ def test_a_form_that_the_server_refuses_is_dropped_for_all_at_once():
 
 
 def test_only_one_game_goes_on_while_others_wait_for_answers():
-    model, running, most = Slow(), [], []
+    model, running, most = Late(echo), [], []
     with ChatServer(model) as server:
         asked, turns = client(server, max_concurrent=4), Turns()
 
@@ -139,7 +128,7 @@ def test_only_one_game_goes_on_while_others_wait_for_answers():
 
 
 def test_games_end_at_their_next_question_when_one_has_failed():
-    with ChatServer(Slow()) as server:
+    with ChatServer("hello") as server:
         asked, turns = client(server, max_concurrent=2), Turns()
         turns.stop()
         with pytest.raises(OtherGameFailedError), turns.take():
@@ -225,44 +214,44 @@ def test_who_answers_at_once_needs_nothing_ahead():
 
 
 ASKS = """
-import json, sys
+import json, os, sys
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
-client, refused = ChatClient("tiny", **json.loads(sys.argv[1])), 0
-print("ready", flush=True)
-sys.stdin.readline()
-for question in sys.argv[2:]:
-    try:
-        assert client.complete(question) == f"answer to {question}"
-    except UserError:
-        refused += 1
-print(json.dumps({"refused": refused, **client.counters.to_json()}))
+for line in sys.stdin:
+    state, settings, questions = json.loads(line)
+    os.environ["XDG_STATE_HOME"] = state
+    client, refused = ChatClient("tiny", **settings), 0
+    for question in questions:
+        try:
+            assert client.complete(question) == f"re: {question}"
+        except UserError:
+            refused += 1
+    print(json.dumps({"refused": refused, **client.counters.to_json()}), flush=True)
 """
 
 
-def started(server, settings, *questions):
-    """Each list of questions in a process of its own, all begun at the same moment."""
-    told = json.dumps({"base_url": server.url, "max_tokens": 30, **settings})
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", ASKS, told, *asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for asked in questions
-    ]
-    assert [run.stdout.readline() for run in runs] == ["ready\n"] * len(runs)
-    for run in runs:
-        run.stdin.write("\n")
-        run.stdin.flush()
-    return runs
+@pytest.fixture(scope="module")
+def two_processes():
+    """Two processes, which wait for questions; who ends one has it for the last time."""
+    command = [sys.executable, "-c", ASKS]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as one, subprocess.Popen(command, text=True, **pipes) as other:
+        yield one, other
+        for process in (one, other):
+            process.kill()
 
 
-def processes(server, settings, *questions):
-    """As `started`, to their end; what they counted."""
-    return [json.loads(run.communicate(timeout=60)[0]) for run in started(server, settings, *questions)]
+def begin(process, server, settings, questions):
+    """Lets a process ask a server."""
+    told = {"base_url": server.url, "max_tokens": 30, **settings}
+    print(json.dumps([os.environ["XDG_STATE_HOME"], told, questions]), file=process.stdin, flush=True)
 
 
-def echo(prompt):
-    return f"answer to {prompt}"
+def counted(processes, server, settings, *questions):
+    """What each process counts, to which a list of questions is told at the same moment."""
+    for process, asked in zip(processes, questions, strict=True):
+        begin(process, server, settings, asked)
+    return [json.loads(process.stdout.readline()) for process in processes]
 
 
 def slowly(prompt):
@@ -276,10 +265,10 @@ def state(tmp_path, monkeypatch):
     return tmp_path / "state" / "rllib_llm_comm" / "rates"
 
 
-def test_several_processes_keep_to_one_rate_together(state):
+def test_several_processes_keep_to_one_rate_together(state, two_processes):
     with ChatServer(echo) as server:
         questions = [[f"p{one} {number}" for number in range(3)] for one in range(2)]
-        told = processes(server, {"requests_per_minute": 300}, *questions)
+        told = counted(two_processes, server, {"requests_per_minute": 300}, *questions)
     assert [one["requests"] for one in told] == [3, 3]
     # 0.2 s lie between the starts of two requests of all; that of each alone would be over after 0.4 s. On a busy
     # machine the first may come in late by itself, and a late one just before the next.
@@ -331,37 +320,39 @@ UNHURRIED = {"requests_per_minute": 1e6}
 PRICES = {"price_per_million_input": 1e4, "price_per_million_output": 1e4}
 
 
-def test_two_processes_never_pay_for_the_same_answer(tmp_path):
+def test_two_processes_never_pay_for_the_same_answer(tmp_path, two_processes):
     questions = ["a", "b", "c"]
     with ChatServer(slowly) as server:
-        one, two = processes(server, {**UNHURRIED, "cache_dir": str(tmp_path)}, questions, questions)
+        one, two = counted(two_processes, server, {**UNHURRIED, "cache_dir": str(tmp_path)}, questions, questions)
         assert sorted(body["messages"][-1]["content"] for body in server.requests) == questions
     assert one["requests"] + two["requests"] == 3 and one["cached"] + two["cached"] == 3
 
 
-def test_a_killed_process_holds_nobody_up(tmp_path):
-    with ChatServer(20.0, "hello") as server:
-        (process,) = started(server, {**UNHURRIED, "cache_dir": str(tmp_path)}, ["a"])
-        while not server.requests:
-            time.sleep(0.01)
-        process.kill()
-        process.communicate()
-        begun = time.monotonic()
-        assert client(server, cache_dir=tmp_path, max_tokens=30).complete("a") == "hello"
-        assert time.monotonic() - begun < 10 and len(server.requests) == 2
-
-
-def test_two_processes_never_spend_more_than_the_budget(tmp_path):
+def test_two_processes_never_spend_more_than_the_budget(tmp_path, two_processes):
     """An answer costs 1.2 and is booked at 0.47 before it is sent, so at most the two last ones overrun together."""
     with ChatServer(slowly) as server:
         settings = {**UNHURRIED, **PRICES, "cache_dir": str(tmp_path), "budget": 5.0}
-        one, two = processes(server, settings, list("abcd"), list("efgh"))
+        one, two = counted(two_processes, server, settings, list("abcd"), list("efgh"))
         sent = len(server.requests)
     assert one["refused"] + two["refused"] == 8 - sent and one["failures"] == two["failures"] == 0
     spent = one["cost"] + two["cost"]
     assert spent == pytest.approx(1.2 * sent) and spent <= 5.0 + 2 * (1.2 - 0.47)
     kept = [json.loads(path.read_text())["cost"] for path in (tmp_path / "spending").glob("*.json")]
     assert sum(kept) == pytest.approx(spent)
+
+
+def test_a_killed_process_holds_nobody_up(tmp_path, two_processes):
+    """The last one that needs both."""
+    process, _ = two_processes
+    with ChatServer(20.0, "hello") as server:
+        begin(process, server, {**UNHURRIED, "cache_dir": str(tmp_path)}, ["a"])
+        while not server.requests:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        begun = time.monotonic()
+        assert client(server, cache_dir=tmp_path, max_tokens=30).complete("a") == "hello"
+        assert time.monotonic() - begun < 10 and len(server.requests) == 2
 
 
 # ---- the books ----------------------------------------------------------------------------------------------------

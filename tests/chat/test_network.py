@@ -20,7 +20,7 @@ from rllib_llm_comm.core.errors import UserError, without_passwords
 
 FAR = "http://10.255.255.1:8000/v1"
 DEAD = "http://ann:p4ss@127.0.0.1:9"
-VARIABLES = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"]
+VARIABLES = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSLKEYLOGFILE"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,6 @@ def test_a_variable_that_cannot_be_used_is_named_before_anything_is_sent(name, v
 
 
 def test_a_file_for_keys_that_cannot_be_written_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "missing" / "keys"))
     with ChatServer("hello") as server, pytest.raises(UserError, match="`SSLKEYLOGFILE` is "):
         client(server.url).complete("hi")
@@ -113,6 +112,7 @@ def test_an_odd_list_of_exceptions_is_no_bug(value, monkeypatch):
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate")
 def test_an_untrusted_certificate_names_what_to_trust(monkeypatch, tmp_path):
+    monkeypatch.delenv("SSL_CERT_FILE")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days",
          "2", "-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"],

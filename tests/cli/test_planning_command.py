@@ -102,15 +102,16 @@ def test_trials_are_played_in_rounds(tmp_path):
 
 
 def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
+    short = ["--layouts", "cramped_room", "--env-config", '{"horizon": 12}', "--episodes", "1"]
     with ChatServer(planner) as server:
         asked = asks(server, max_tokens=2000, cassette="tape.jsonl")
         for command in OF_PROMPTS:
-            planning(command, *SHORT, "--episodes", "1", *asked, "--json", f"{command}.json")
+            planning(command, *short, *asked, "--json", f"{command}.json")
         prompts = [body["messages"][-1]["content"] for body in server.requests]
     assert any("Things that matter:" in prompt for prompt in prompts)
     assert any("library" in prompt and "In another kitchen" not in prompt for prompt in prompts)
     tape = '{"name": "cassette", "cassette": "tape.jsonl"}'
-    planning("irrelevant-examples", *SHORT, "--episodes", "1", "--planner", tape, "--json", "again.json")
+    planning("irrelevant-examples", *short, "--planner", tape, "--json", "again.json")
     first, again = record(tmp_path / "irrelevant-examples.json"), record(tmp_path / "again.json")
     assert "of something else" in [label for cell in again["cells"] for label in cell["labels"].values()]
     values, same = ([cell["summary"]["value"] for cell in one["cells"]] for one in (first, again))
@@ -207,7 +208,7 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
         (["rewards", "--code", "nowhere"], "is no folder"),
         (["rewards", "--planner", "{}"], "--planner is '{}' but --code is not given"),
         (["reward", "--planner", "{"], "must be a JSON object"),
-        (["reward", "--planner", '{"name": "disturbed", "planner": 5}'], "`planner` is 5"),
+        (["reward", "--planner", '{"name": "disturbed", "planner": 5}'], "`planner.planner` is 5"),
         (["reward", "--planner", "scripted", "--planner", "random"], "`rllib planning planners`"),
         (["reward", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
         (["reward", "--executor", "nowhere"], "no checkpoint at 'nowhere'"),

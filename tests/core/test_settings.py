@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field, model_validator
 
 from rllib_llm_comm.core.errors import UserError, names_and_hint, placed
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import Settings, Several, settings_of
 
 
 class Inner(Settings):
@@ -119,6 +119,21 @@ def test_settings_are_plain_data():
         settings.r = 3
 
 
+class Tied:
+    """Takes settings as arguments."""
+
+    def __init__(self, words: tuple[str, ...], share: float = 0.5, model: object = None) -> None: ...
+
+
+def test_settings_are_those_of_a_model_or_of_arguments():
+    model = settings_of(Tied, apart=["model"])
+    assert list(model.model_fields) == ["words", "share"] and model.checked("x", {"words": ["a"]})
+    for wrong in ({"words": [1]}, {"words": ["a"], "share": "1"}, {"words": ["a"], "model": 1}, {}):
+        with pytest.raises(UserError, match="`x."):
+            model.checked("x", wrong)
+    assert settings_of(lambda **settings: 0).checked("x", {"y": 1})
+
+
 def test_meaning_and_range_are_in_the_schema():
     schema: dict[str, Any] = Rank.model_json_schema()
     assert schema["properties"]["r"] | {"title": ""} == {
@@ -134,6 +149,7 @@ def test_meaning_and_range_are_in_the_schema():
         ("a.config", "In `a.config.x`: `y` is 1.", "In `a.config.x`: `y` is 1."),
         ("a.config.lr", "`lr` is 1.", "`a.config.lr` is 1."),
         ("a.config", "`lr` is 1.", "In `a.config`: `lr` is 1."),
+        ("a.config.planner", "`planner.seed` is 1.", "`a.config.planner.seed` is 1."),
     ],
 )
 def test_an_error_gets_the_full_name_of_its_setting_once(place, sentence, told):

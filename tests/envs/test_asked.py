@@ -28,11 +28,9 @@ def reads(code: str) -> bool:
 
 
 def test_no_other_file_reads_the_key():
-    paths = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
-    own = {path for path in paths if not path.is_relative_to(ROOT / "rllib_llm_comm" / "envs")}  # a link to envs/
-    assert {path.relative_to(ROOT).as_posix() for path in own if reads(path.read_text())} == READERS
-
-
-def test_readers_are_found():
     assert reads('x = info["needs_action"]') and reads("x = info.get(NEEDS_ACTION, True)")
     assert not reads('info = {"needs_action": True}\nlevel.needs_action(0)')
+    paths = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    own = {path for path in paths if not path.is_relative_to(ROOT / "rllib_llm_comm" / "envs")}  # a link to envs/
+    named = {path: code for path in own if "needs_action" in (code := path.read_text()).lower()}
+    assert {path.relative_to(ROOT).as_posix() for path, code in named.items() if reads(code)} == READERS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from odd_games import IN_PLAY, LENGTH, PLAYED, SPACES, Odd
 from pettingzoo import ParallelEnv
-from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from test_rllib_adapter import play as play_episode
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.game_contract import GameContract
@@ -16,17 +16,8 @@ from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
 def play(game, episodes=2):
     """Plays as RLlib does, into episodes that check its protocol."""
-    env, played = ParallelEnvAdapter(game), []
-    for number in range(episodes):
-        episode = MultiAgentEpisode(observation_space=env.observation_spaces, action_space=env.action_spaces)
-        observations, infos = env.reset(seed=number)
-        episode.add_env_reset(observations=observations, infos=infos)
-        while not episode.is_done:
-            actions = dict.fromkeys(episode.get_agents_to_act(), 0)
-            observations, rewards, terminateds, truncateds, infos = env.step(actions)
-            episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
-        played.append(episode)
-    return played
+    env = ParallelEnvAdapter(game)
+    return [play_episode(env, seed)[0] for seed in range(episodes)]
 
 
 @pytest.mark.parametrize("kind", PLAYED)
@@ -153,12 +144,6 @@ def test_rewards_that_float32_cannot_square_or_that_are_no_numbers_are_refused(r
         play(Seen(rewards={"a": 1.0, "b": reward}))
 
 
-def test_the_largest_rewards_can_be_added_up_and_squared():
-    (episode,) = play(Seen(rewards={"a": 1e15, "b": -1e15}), 1)
-    total = np.float32(episode.agent_episodes["a"].get_return()) * np.float32(1000)
-    assert np.isfinite(total * total)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -188,7 +173,10 @@ def test_names_that_rllib_keeps_for_itself_or_whose_texts_are_equal_are_refused(
         GameContract(Seen(ids=ids))
 
 
-@pytest.mark.parametrize("value", [np.float16(6e4), np.float32(1e15)])
-def test_large_finite_numbers_are_no_fault(value):
-    with np.errstate(over="ignore"):
-        play(Seen(gym.spaces.Box(-np.inf, np.inf, (3,), value.dtype), np.full(3, value)))
+def test_large_finite_numbers_are_no_fault_and_rewards_can_be_added_up_and_squared():
+    for value in (np.float16(6e4), np.float32(1e15)):
+        with np.errstate(over="ignore"):
+            play(Seen(gym.spaces.Box(-np.inf, np.inf, (3,), value.dtype), np.full(3, value)), 1)
+    (episode,) = play(Seen(rewards={"a": 1e15, "b": -1e15}), 1)
+    total = np.float32(episode.agent_episodes["a"].get_return()) * np.float32(1000)
+    assert np.isfinite(total * total)

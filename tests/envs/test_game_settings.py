@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import settings_of
 from rllib_llm_comm.envs import env_ids, make_env
-from rllib_llm_comm.envs.base_env import constructor, settings_of
+from rllib_llm_comm.envs.base_env import constructor
 from rllib_llm_comm.envs.door import Door
 from rllib_llm_comm.experiments.env_settings import check_environment
 

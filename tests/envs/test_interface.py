@@ -6,8 +6,6 @@ import pytest
 
 from rllib_llm_comm.envs.interface import solved, text_spaces
 
-DOWN = 2
-
 
 @pytest.mark.parametrize(
     ("terminated", "infos", "expected"),

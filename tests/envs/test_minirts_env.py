@@ -56,11 +56,14 @@ def test_the_second_building_is_bobs():
     assert env.team.counts(1)[BARRACK] == 1 and env.team.counts(0)[BARRACK] == 0
 
 
-def test_what_a_side_reads_is_what_the_game_tells():
-    for env, _ in played("random", seed=2, decisions=40):
+def test_what_a_side_reads_is_what_the_game_tells_and_the_mask_allows_what_is_not_refused():
+    for env, seen in played("random", seed=2, decisions=40):
         game, side = env.game, env.team
         assert [game.unit(unit.ref) for unit in game.units()] == [*game.units(0), *game.units(1)]
         assert side.enemies == game.seen_enemies(0) and side.resources == game.seen_resources(0)
+        for i, agent in enumerate(env.possible_agents):
+            allowed = [not env.executor.refusal(i, c) for c in env.commands]
+            assert seen[agent]["action_mask"].tolist() == allowed
 
 
 # ---- commands ----------------------------------------------------------------------------------------------
@@ -115,13 +118,6 @@ def test_the_dear_job_that_came_first_is_not_starved():
         command(env)
     command(env)
     assert any(unit.making == BARRACK for unit in env.team.own)
-
-
-def test_the_mask_allows_what_is_not_refused():
-    for env, seen in played("random", seed=4, decisions=30):
-        for i, agent in enumerate(env.possible_agents):
-            allowed = [not env.executor.refusal(i, c) for c in env.commands]
-            assert seen[agent]["action_mask"].tolist() == allowed
 
 
 def test_a_refused_command_changes_nothing():

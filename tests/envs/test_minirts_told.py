@@ -211,7 +211,7 @@ def test_the_setting_of_such_a_teacher_is_checked_and_part_of_what_labels_are():
     kitchen = overcooked_text.parallel_env()
     kitchen.reset(seed=0)
     request = TeacherRequest(tuple(kitchen.agents), {}, state=teacher_state(kitchen))
-    for name, wrong, unknown_to_other_games in (("repeat_fact", "yes", True), ("ask_to_wait", 0.5, False)):
+    for name, wrong, unknown_to_other_games in (("repeat_fact", 1, True), ("ask_to_wait", 0, False)):
         with pytest.raises(UserError, match=f"`teacher.{name}`"):
             make_teacher({"name": "scripted", name: wrong})
         teacher = make_teacher({"name": "scripted", name: unknown_to_other_games})

@@ -100,7 +100,7 @@ can reach you floor 2,3 north room needs more nothing there delivered each neith
 salads = st.lists(st.sampled_from(VOCABULARY.split()), max_size=60).map(" ".join)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.one_of(salads, st.text(max_size=LONGEST)), seeds)
 def test_any_text_is_survived(written, seed):
     kitchen = random_kitchen("forced_coordination", "new", seed)

@@ -49,7 +49,7 @@ def test_symbols_are_what_the_game_says(layout, dynamics):
         len(names) == num_symbols(kitchen.layout)
         and len(set(names[first_place(kitchen.layout) :])) == kitchen.layout.terrain.size
     )
-    for _ in range(20):
+    for _ in range(12):
         kitchen.restore(random_snapshot(kitchen.layout, dynamics, rng))
         for _ in range(5):
             kitchen.step(rng.integers(6, size=2).tolist())

@@ -51,18 +51,18 @@ def test_equals_the_original_in_its_own_kitchens():
 
 @pytest.mark.parametrize("layout", sorted(original_kitchens()))
 def test_every_kitchen_of_the_original_begins_and_goes_on(layout):
-    kitchen = SoupKitchen(f"original:{layout}", "new", horizon=60)
+    kitchen, twin = (SoupKitchen(f"original:{layout}", "new", horizon=40) for _ in range(2))
     rng = np.random.default_rng(0)
-    batch = KitchenBatch(2, f"original:{layout}", "new", horizon=60)
+    batch = KitchenBatch(2, f"original:{layout}", "new", horizon=40)
     while not kitchen.over:
         actions = rng.integers(0, 6, 2)
         result = kitchen.step(actions.tolist())
         sparse, shaped, _ = batch.step(np.stack([actions, actions]))
         assert tuple(sparse[0]) == result.sparse and tuple(shaped[1]) == result.shaped
-        twin = SoupKitchen(f"original:{layout}", "new", horizon=60)
-        twin.restore(json.loads(json.dumps(kitchen.snapshot())))
-        np.testing.assert_array_equal(twin.state, kitchen.state)
         np.testing.assert_array_equal(batch.states[1], kitchen.state)
+        if kitchen.time % 4 == 0:
+            twin.restore(json.loads(json.dumps(kitchen.snapshot())))
+            np.testing.assert_array_equal(twin.state, kitchen.state)
     np.testing.assert_array_equal(batch.lossless()[0], kitchen.lossless())
 
 
@@ -92,12 +92,6 @@ def test_a_description_of_ones_own():
     assert (recipes.times[mixed], recipes.times[red], recipes.times[contents(3)]) == (6, 6, 12)
 
 
-@pytest.mark.parametrize("name", ["order_bonus", "cook_time"])
-def test_a_number_that_is_none_is_refused(name):
-    with pytest.raises(UserError, match=f"layout.{name}"):
-        get_layout({**TOMATO_SOUPS, name: float("nan")})
-
-
 def test_a_layout_file_is_read_as_data(tmp_path):
     path = tmp_path / "mine.layout"
     path.write_text(repr(TOMATO_SOUPS)[:-1] + ", 'order_bonus': float('inf'), 'rew_shaping_params': None}")
@@ -121,6 +115,8 @@ def test_a_layout_file_is_read_as_data(tmp_path):
         ({"start_bonus_orders": [{"ingredients": ["onion"]}]}, "'start_all_orders'"),
         ({"start_all_orders": [{"ingredients": ["onion"]}] * 2, "start_bonus_orders": []}, "twice"),
         ({"cook_time": 5}, "'cook_time' and 'onion_time'"),
+        ({"cook_time": float("nan")}, "layout.cook_time"),
+        ({"order_bonus": float("nan")}, "layout.order_bonus"),
         ({"delivery_reward": 5}, "exclude"),
         ({"onion_time": 2.5}, "whole number"),
         ({"onion_time": 100}, "127"),

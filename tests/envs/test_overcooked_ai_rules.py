@@ -32,6 +32,16 @@ def test_equals_the_original_in_everything():
     assert report.ok, report.mismatches[:3]
 
 
+def changed_golden(folder, change):
+    """A file with the first recorded episode, in which something is changed."""
+    with gzip.open(GOLDEN, "rt") as lines:
+        episode = json.loads(next(lines))
+    change(episode)
+    path = folder / "golden.jsonl"
+    path.write_text(json.dumps(episode) + "\n")
+    return path
+
+
 @pytest.mark.parametrize(
     ("field", "change"),
     [
@@ -44,22 +54,14 @@ def test_equals_the_original_in_everything():
     ],
 )
 def test_each_difference_is_found(tmp_path, field, change):
-    with gzip.open(GOLDEN, "rt") as lines:
-        episode = json.loads(next(lines))
-    change(episode)
-    path = tmp_path / "golden.jsonl"
-    path.write_text(json.dumps(episode) + "\n")
-    assert any(mismatch.field == field for mismatch in check_golden(path).mismatches)
+    report = check_golden(changed_golden(tmp_path, change))
+    assert any(mismatch.field == field for mismatch in report.mismatches)
 
 
 @pytest.mark.parametrize("change", [{"kind": "novel"}, {"lossless": {}}, {"layout": "den"}, {"states": [3]}])
 def test_damaged_golden_files_get_one_sentence(tmp_path, change):
-    with gzip.open(GOLDEN, "rt") as lines:
-        episode = json.loads(next(lines)) | change
-    path = tmp_path / "golden.jsonl"
-    path.write_text(json.dumps(episode) + "\n")
     with pytest.raises(UserError, match="cramped_room/old/random/1"):
-        check_golden(path)
+        check_golden(changed_golden(tmp_path, lambda episode: episode.update(change)))
 
 
 @pytest.mark.parametrize(("dynamics", "threads"), [("old", 1), ("old", 3), ("new", 9)])

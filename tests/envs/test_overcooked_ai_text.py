@@ -105,7 +105,7 @@ def assert_proved(kitchen: SoupKitchen, soups: int) -> None:
 
 @every_game
 def test_text_of_any_state_is_short_and_proved(name, dynamics):
-    for seed in range(30):
+    for seed in range(20):
         kitchen = random_kitchen(name, dynamics, seed)
         assert_readable(kitchen, seed)
         assert_proved(kitchen, seed)
@@ -176,7 +176,7 @@ def assert_use_is_told(kitchen: SoupKitchen, i: int, phrase: str) -> None:
 
 @every_game
 def test_primitive_phrases_tell_what_happens(name, dynamics):
-    for seed in range(40):
+    for seed in range(25):
         kitchen = random_kitchen(name, dynamics, seed)
         for i in range(2):
             phrases = text.primitive_phrases(kitchen, i)

@@ -108,9 +108,8 @@ def test_both_ways_to_advance_play_the_same_game():
     def returns(advance):
         env = parallel_env(advance=advance, max_game_steps=120)
         rng, total = np.random.default_rng(4), {"alice": 0.0, "bob": 0.0}
-        for _, rewards, _, _, infos in play(env, rng):
+        for _, rewards, *_ in play(env, rng):
             for agent, reward in rewards.items():
-                assert reward == pytest.approx(sum(infos[agent]["step_rewards"]))
                 total[agent] += reward
         return total, env.kitchen.snapshot()
 

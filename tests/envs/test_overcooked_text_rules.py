@@ -131,13 +131,10 @@ def throw_away_loop(**settings):
     return chops
 
 
-def test_a_food_pays_its_chop_once():
+def test_a_food_pays_its_chop_once_an_episode():
     assert throw_away_loop() == pytest.approx([0.2 + STEP, STEP])
     assert throw_away_loop(chop_pays_once=False) == pytest.approx([0.2 + STEP, 0.2 + STEP])
     assert throw_away_loop(legacy=True) == pytest.approx([0.2 + STEP, 0.2 + STEP])
-
-
-def test_a_new_episode_pays_the_chop_again():
     runner = MacroRunner(alone(recipe="tomato salad"))
     for _ in range(2):
         runner.reset()

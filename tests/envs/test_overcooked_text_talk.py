@@ -91,7 +91,7 @@ def test_labels_tell_what_the_speaker_knows(told, map_name):
     """Whoever is not told the order never names a dish, nor a food that it does not hold or have before it."""
     env = parallel_env(map_name=map_name, recipe=ONE_FOOD, told_to=told)
     rng, telling = np.random.default_rng(0), 0
-    for seed in range(6):
+    for seed in range(4):
         first = True
         for _ in play(env, rng, seed=seed):
             said = cooks.messages(env.kitchen, env.possible_agents, rng)
@@ -105,7 +105,7 @@ def test_labels_tell_what_the_speaker_knows(told, map_name):
                 elif first and saying.kind == "order":
                     telling += env.meaning(said[agent]) == env.kitchen.recipe
                 first = first and not any(food.chops for food in env.kitchen.foods.values())
-    assert telling >= 6
+    assert telling >= 4
 
 
 # ---- what it is worth --------------------------------------------------------------------------------

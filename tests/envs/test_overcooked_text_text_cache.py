@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRu
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import TextKitchen
 
-STEPS = 400
+STEPS = 200
 
 
 def compare(runner):

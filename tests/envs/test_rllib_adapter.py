@@ -63,20 +63,17 @@ class Toy(ParallelEnv):
         return f"time {self.time}"
 
 
-def play(env, steps=20):
+def play(env, seed=3):
     """Runs an adapter as RLlib does: into a MultiAgentEpisode, which checks the protocol."""
     episode = MultiAgentEpisode(observation_space=env.observation_spaces, action_space=env.action_spaces)
-    observations, infos = env.reset(seed=3)
+    observations, infos = env.reset(seed=seed)
     episode.add_env_reset(observations=observations, infos=infos)
     results = []
-    for _ in range(steps):
-        actions = {agent: 0 for agent in episode.get_agents_to_act()}
-        result = env.step(actions)
-        results.append(result)
-        observations, rewards, terminateds, truncateds, infos = result
+    while not episode.is_done:
+        actions = dict.fromkeys(episode.get_agents_to_act(), 0)
+        results.append(env.step(actions))
+        observations, rewards, terminateds, truncateds, infos = results[-1]
         episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
-        if terminateds["__all__"] or truncateds["__all__"]:
-            break
     return episode, results
 
 
@@ -104,14 +101,6 @@ def test_agents_end_as_the_game_says_and_the_episode_with_the_last(terminate, tr
     everyone = len(terminated) == 3
     assert (results[-1][2]["__all__"], results[-1][3]["__all__"]) == (everyone, not everyone)
     assert (episode.is_terminated, episode.is_truncated) == (everyone, not everyone)
-
-
-def test_renders():
-    env = ParallelEnvAdapter(Toy())
-    env.reset()
-    env.step({"zoe": 0, "ann": 0, "mia": 0})
-    assert env.render() == "time 1"
-    assert env.render_mode == "ansi"
 
 
 def test_order_of_agents_is_that_of_the_environment():
@@ -178,11 +167,11 @@ def test_step_rewards_of_the_environment_are_kept():
 
 def test_nothing_of_an_episode_leaks_into_the_next():
     env = ParallelEnvAdapter(Toy(busy={"ann": (1,)}))
-    env.reset(seed=0)
-    env.step({"zoe": 0, "ann": 0, "mia": 0})
-    env.reset()
-    env.env.busy = {}
-    assert env.step({"zoe": 0, "ann": 0, "mia": 0})[1]["ann"] == 10.0
+    for rewards_of_ann in ([], [10.0]):
+        env.reset(seed=0)
+        rewards = env.step({"zoe": 0, "ann": 0, "mia": 0})[1]
+        assert [rewards[agent] for agent in rewards if agent == "ann"] == rewards_of_ann
+        env.env.busy = {}
 
 
 # ---- seeds, spaces, registration ---------------------------------------------------------------------------
@@ -198,11 +187,14 @@ def test_episodes_differ_and_are_reproducible():
     assert lucks(5) != lucks(6)
 
 
-def test_spaces_and_wrapping():
+def test_spaces_pictures_and_wrapping():
     env = ParallelEnvAdapter(Toy())
     assert env.get_action_space("mia") == gym.spaces.Discrete(4)
     assert env.get_observation_space("ann").shape == (2,)
-    assert env.metadata is not Toy.metadata
+    assert env.metadata is not Toy.metadata and env.render_mode == "ansi"
+    env.reset()
+    env.step({"zoe": 0, "ann": 0, "mia": 0})
+    assert env.render() == "time 1"
 
     class Third(Toy):
         def __init__(self, inner):

@@ -78,7 +78,7 @@ def test_labels_tell_what_their_prompt_tells_and_who_is_not_told_asks(env_id, se
 @pytest.mark.parametrize(("map_name", "limit"), [("A", 40), ("B", 40), ("C", 60)])
 def test_with_talk_cooks_of_salads_do_better_than_without(map_name, limit):
     assert plays(SALADS, 12, {**ORDER, "map_name": map_name})[1] == 1.0
-    talk, silence = with_and_without_talk(SALADS, 30, {**ORDER, "map_name": map_name, "max_game_steps": limit})
+    talk, silence = with_and_without_talk(SALADS, 20, {**ORDER, "map_name": map_name, "max_game_steps": limit})
     assert talk[0] > silence[0] + 0.25 and talk[1] > silence[1] + 0.2
 
 
@@ -93,13 +93,13 @@ def test_with_talk_cooks_of_salads_do_better_than_without(map_name, limit):
 )
 def test_with_talk_cooks_of_soups_do_better_than_without(layout, told, level):
     own = {"layout": layout, "wanted": "pot", "wanted_anew": True, "action_level": level, **SHORT}
-    talk, silence = with_and_without_talk(SOUPS, 4, {**own, "told_to": [told]})
-    both = plays(SOUPS, 4, {**own, "told_to": "all"}, talk=False)
+    talk, silence = with_and_without_talk(SOUPS, 3, {**own, "told_to": [told]})
+    both = plays(SOUPS, 3, {**own, "told_to": "all"}, talk=False)
     assert min(talk[0], both[0]) >= silence[0] + 25 and talk[0] >= both[0] - 10
 
 
 def test_with_talk_commanders_win_more_than_in_silence():
-    talk, silence = with_and_without_talk(WAR, 20, {**ARMY, **FAST})
+    talk, silence = with_and_without_talk(WAR, 10, {**ARMY, **FAST})
     assert talk[1] >= 0.8 and talk[1] >= silence[1] + 0.2
 
 
@@ -108,7 +108,7 @@ def test_with_talk_commanders_win_more_than_in_silence():
     [
         (SALADS, 12, {**ORDER, "max_game_steps": 40}, "bob", 0.8),  # who fetches
         (SOUPS, 3, {**POT, **SHORT}, "alice", 60),  # who stands at the pots
-        (WAR, 10, {**ARMY, **FAST}, "bob", 0.4),  # who has the producers
+        (WAR, 4, {**ARMY, **FAST}, "bob", 0.4),  # who has the producers
     ],
 )
 def test_where_all_are_told_or_the_one_who_needs_it_talk_brings_nothing(env_id, episodes, settings, who, least):

@@ -107,11 +107,11 @@ def test_the_things_alone_do_not_tell_which_is_meant(distractors):
     # The best that a silent Bob can do is to take, of each set of things, the one that is meant most often.
     env = referential.parallel_env(objects=3, distractors=distractors)
     meant: dict[frozenset[str], Counter[str]] = {}
-    for seed in range(20_000):
+    for seed in range(12_000):
         env.reset(seed=seed)
         things = frozenset(" ".join(thing) for thing in env._things)
         meant.setdefault(things, Counter())[env.fact] += 1
-    best = sum(max(counts.values()) for counts in meant.values()) / 20_000
+    best = sum(max(counts.values()) for counts in meant.values()) / 12_000
     assert best < 1 / 3 + 0.05  # 0.78 where the meant thing is the one that all others are like
 
 

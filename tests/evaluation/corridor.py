@@ -6,7 +6,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 from pettingzoo.env_registry import registration
 
-from rllib_llm_comm.sama.planning_game import PlanningGame, register_planning_game
+from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, register_planning_game
 
 CORRIDOR = "toys/corridor-v0"
 
@@ -85,15 +85,12 @@ class CorridorPlanning(PlanningGame):
         return "run", {agent: "go left" if at == 4 else "go right" for agent, at in state.items()}
 
     def player(self):
-        return Runner()
+        return Runner(self)
 
 
-class Runner:
-    def begin(self, seed):
-        return None
-
-    def act(self, memory, observations):
-        return {agent: int(seen["subgoal"] == "go right") for agent, seen in observations.items()}
+class Runner(RulePlayer):
+    def action(self, agent, seen):
+        return int(seen["subgoal"] == "go right")
 
 
 def register():

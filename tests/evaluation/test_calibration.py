@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.interface import text_spaces
 from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_moments
 from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, read_settings
 from rllib_llm_comm.language.adapters import AdaptedModel
@@ -66,6 +69,7 @@ def test_a_game_is_calibrated_the_same_way_twice_by_decisions_with_a_choice_alon
 
 MINE = {"action": "{text}{subgoal}{heard} of {options} i"}
 TOLD = {"map_name": "B", "recipe": ["tomato salad", "lettuce salad"], "told_to": ["alice"]}
+MOMENTS = 12
 
 
 @pytest.mark.parametrize("normalization", ["token", "word"])
@@ -73,15 +77,15 @@ def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard(normali
     base, sets = load_base_model(), {"default": DEFAULT_TEMPLATES, "mine": PromptTemplates(read_prompts(MINE))}
     told = []
     how = {"seed": 1, "present": (normalization, 0.7), "prompts": sets, "progress": lambda *counts: told.append(counts)}
-    found = calibrate(base, make_env(KITCHEN, **TOLD), 24, **how)
-    assert told == [(24 * (n + 1), 24 * 6) for n in range(6)]  # a score that is known is not made again
+    found = calibrate(base, make_env(KITCHEN, **TOLD), MOMENTS, **how)
+    assert told == [(MOMENTS * (n + 1), MOMENTS * 6) for n in range(6)]  # a score that is known is not made again
     assert [(row.prompts, row.heard) for row in found.compared] == [
         ("default", False), ("default", True), ("mine", False), ("mine", True)
     ]  # fmt: skip
     assert found.compared[0].openness == found.present
     assert len({row.openness.entropy for row in found.compared}) == 4
-    moments = random_moments(make_env(KITCHEN, **TOLD), 24, seed=1)
-    assert sum(bool(moment.heard) for moment in moments) > 12
+    moments = random_moments(make_env(KITCHEN, **TOLD), MOMENTS, seed=1)
+    assert sum(bool(moment.heard) for moment in moments) > MOMENTS / 2
     assert all(is_understood(said) for moment in moments for said in moment.heard.values())
     model = AdaptedModel(base)
     for row in found.compared:
@@ -95,14 +99,14 @@ def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard(normali
             )[0]
             agreed += options[int(scores.argmax())] == view.candidates[moment.advice]
             best.append(float((scores.double() / 0.7).softmax(-1).max()))
-        assert row.agreement == agreed / 24 and row.openness.best == pytest.approx(np.mean(best), abs=1e-3)
+        assert row.agreement == agreed / MOMENTS and row.openness.best == pytest.approx(np.mean(best), abs=1e-3)
     by_chance = [
         np.mean([m.view.candidates[i] == m.view.candidates[m.advice] for i in np.flatnonzero(m.view.mask)])
         for m in moments
     ]
     assert found.chance == pytest.approx(np.mean(by_chance))
     advised = [moment.view.candidates[moment.advice] for moment in moments]
-    assert found.one_phrase == max(advised.count(phrase) for phrase in advised) / 24
+    assert found.one_phrase == max(advised.count(phrase) for phrase in advised) / MOMENTS
 
 
 def test_a_game_without_a_scripted_player_is_compared_in_silence():
@@ -114,16 +118,22 @@ def test_a_game_without_a_scripted_player_is_compared_in_silence():
 
 
 def test_games_without_words_or_choice_are_refused():
-    class Rail:
+    class Rail(ParallelEnv):
         """One agent, one way."""
 
-        agents = ["alice"]
+        agents = possible_agents = ["alice"]
 
-        def reset(self, seed=None):
-            return {"alice": {"text": "i go.", "candidates": ("on",)}}, {}
+        def observation_space(self, agent):
+            return spaces.Dict(text_spaces(1))
+
+        def action_space(self, agent):
+            return spaces.Discrete(1)
+
+        def reset(self, seed=None, options=None):
+            return {"alice": {"text": "i go.", "candidates": ("on",), "subgoal": ""}}, {}
 
         def step(self, actions):
-            return self.reset()[0], {}, {}, {}, {}
+            return self.reset()[0], {"alice": 0.0}, {}, {}, {}
 
     numbers = make_env("rllib_llm_comm/frozen_lake-v0", observe=["vector"])
     for env, aim, cause in ((numbers, 0.5, "words"), (make_env(DOOR), 1.0, "`--entropy`"), (Rail(), 0.5, "choose")):

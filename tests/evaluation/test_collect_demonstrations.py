@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from rllib_llm_comm.evaluation.collect_demonstrations import _row, collect_demon
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
-from tests import forked
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -83,13 +80,6 @@ def test_actions_of_one_phrase_are_one_choice():
     assert _row(TextObservation("you are here.", ("go", "go"), (True, True), ""), {}, 1, "cook") is None
 
 
-@pytest.mark.parametrize("action", [1, 7])
-def test_a_choice_that_is_not_allowed_is_told_with_the_player_and_what_was_allowed(action):
-    view = TextObservation("you are here.", ("go", "wait", "leave"), (True, False, True), "")
-    with pytest.raises(UserError, match=rf"^cook .* {action} .*0 \('go'\), 2 \('leave'\).*you are here"):
-        _row(view, {}, action, "cook")
-
-
 def test_where_all_are_told_every_cook_reads_its_order_and_nobody_is_heard(tmp_path):
     """The control kitchen, in which a clone learns to cook and not to listen."""
 
@@ -152,24 +142,17 @@ def test_another_seed_gives_others(whole, tmp_path):
     assert rows(tmp_path / "other") != rows(whole)
 
 
-def collect_slowly(folder: Path) -> None:
-    collect(folder, progress=lambda done, target: time.sleep(0.1))
+def test_a_collection_that_is_stopped_in_a_round_goes_on(whole, tmp_path):
+    """That a killed one loses nothing else is tested with labels, which are kept by the same store."""
 
+    def stop(done: int, target: int) -> None:
+        if done > 45:  # in a round that brings more
+            raise KeyboardInterrupt
 
-def test_a_killed_collection_goes_on(whole, tmp_path):
-    folder = tmp_path / "killed"
-    child = forked.begin(collect_slowly, folder)
-    try:
-        end = time.monotonic() + 120
-        while not list(folder.glob("part-*.parquet")) and time.monotonic() < end and child.is_alive():
-            time.sleep(0.02)
-        time.sleep(0.1)  # into the next round
-    finally:
-        child.kill()
-        child.join()
-    assert child.exitcode == -signal.SIGKILL
-    assert 0 < len(rows(folder)) < len(rows(whole))
-    (folder / "part-00099.parquet").write_bytes(b"half a part")
+    folder = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        collect(folder, progress=stop)
+    assert 45 < len(rows(folder)) < len(rows(whole))
     assert collect(folder).complete
     assert rows(folder) == rows(whole), "the seed decides"
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
@@ -184,7 +167,7 @@ def test_a_killed_collection_goes_on(whole, tmp_path):
         ({"messages": "own"}, "messages"), ({"messages": "teacher", "player": {"sessions": ["x"]}}, "messages"),
         ({"messages": "teacher", "teacher": "owl"}, "teacher"), ({"player": {"sessions": 3}}, "player.sessions"),
         ({"player": {"policy": "scripted", "sessions": ["x"]}}, "player"),
-        ({"player": f"{__name__}:forbidden"}, f"{__name__}:forbidden' of 'alice' in '{ENV}'"),
+        ({"player": f"{__name__}:forbidden"}, rf"{__name__}:forbidden' of 'alice' in '{ENV}' .* of \d+ \('.*reading"),
         ({"player": f"{__name__}:breaks"}, "breaks' .*RuntimeError: no weights"),
         ({"player": f"{__name__}:takes_nothing"}, "takes_nothing' .*TypeError"),
     ],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs import overcooked_ai, overcooked_text, referential
-from rllib_llm_comm.evaluation.communication import Requests, Turn, communication_figures
+from rllib_llm_comm.evaluation.communication import RequestReader, Turn, communication_figures
 from rllib_llm_comm.evaluation.statistics import (
     causal_influence,
     entropy,
@@ -64,7 +64,7 @@ def meaning(message):
     return found[0] if found else None
 
 
-MEANING = Requests(meaning, meaning)
+MEANING = RequestReader(meaning, meaning)
 
 
 def test_a_speaker_that_names_one_of_three_orders_and_a_listener_that_obeys():
@@ -137,7 +137,7 @@ def heard_and_chosen(game, pairs, candidates):
         alice = Decision(0, said, {}, candidates, np.eye(len(candidates))[0], 0.0, "")
         bob = Decision(choice, "", {"alice": said}, candidates, np.eye(len(candidates))[choice], 0.0, "")
         turns += [Turn(episode, "alice", fact, fact, {}, alice), Turn(episode, "bob", "", fact, {}, bob)]
-    return communication_figures(turns, None, Requests(game.meaning, game.request, frozenset(game.facts)))
+    return communication_figures(turns, None, RequestReader(game.meaning, game.request, frozenset(game.facts)))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_broken_letters_are_counted():
 def test_the_correction_takes_away_the_bias_of_few_samples():
     rng = np.random.default_rng(0)
     plain, corrected = [], []
-    for _ in range(400):
+    for _ in range(200):
         spoken, known = rng.integers(4, size=60).tolist(), rng.integers(3, size=60).tolist()
         estimate = mutual_information(spoken, known, range(60), permutations=1)
         plain.append(estimate.nats)
@@ -200,13 +200,13 @@ def test_the_correction_takes_away_the_bias_of_few_samples():
 def test_the_permutation_test_is_fair_where_samples_of_an_episode_repeat():
     rng = np.random.default_rng(1)
     small = 0
-    for trial in range(200):
+    for trial in range(100):
         groups = np.repeat(np.arange(12), 10)
         spoken = rng.integers(3, size=12)[groups]  # a habit per episode that has nothing to do with the order
         known = rng.integers(3, size=12)[groups]
         told = mutual_information(list(spoken), list(known), list(groups), permutations=99, seed=trial)
         small += told.p_value <= 0.05
-    assert small / 200 < 0.1
+    assert small / 100 < 0.1
     with pytest.raises(ValueError, match="group"):  # within which what is known must not change
         mutual_information(["a", "b"], ["x", "y"], [0, 0])
 

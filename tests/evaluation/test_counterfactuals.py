@@ -49,9 +49,9 @@ def told(page):
     return checked(page.read_text())["sides"][0]["episodes"][0]
 
 
-def shown(page, tmp_path, moment):
+def shown(chromium, page, moment):
     """What stands on the page at a moment, without its program."""
-    return re.sub(r"<script.*?</script>", "", opened(page, tmp_path, moment), flags=re.DOTALL)
+    return re.sub(r"<script.*?</script>", "", opened(chromium, page, moment), flags=re.DOTALL)
 
 
 def test_decisions_with_something_heard_and_no_others_are_scored_in_silence(tmp_path):
@@ -93,18 +93,18 @@ def test_it_can_be_left_out_and_the_page_says_why_there_is_nothing_to_show(tmp_p
     assert told(write_replay(silence, tmp_path / "b.html"))["influence"].startswith("Nobody heard a message")
 
 
-def test_the_page_shows_it_in_a_browser(tmp_path):
+def test_the_page_shows_it_in_a_browser(chromium, tmp_path):
     page = write_replay(record(Obeys(), env=ColourTalk(length=4)), tmp_path / "r.html")
     episode = told(page)
     assert episode["influence"] == (
         "Mean influence of messages (total variation, 0 to 1): bob 0.60 over 2 decisions, another most likely action "
         "than in silence in 2."
     )
-    dom = shown(page, tmp_path, 2)
+    dom = shown(chromium, page, 2)
     assert "influence of what it heard: <b>0.60</b>" in dom and "in silence another action" in dom
     assert dom.count('class="silent"') == 3 and 'class="up">+60<' in dom and 'class="down">\u221240<' in dom
     assert dom.count('class="turned"') == 2 and "what bob heard changed the most likely action" in dom
-    quiet = shown(page, tmp_path, 1)
+    quiet = shown(chromium, page, 1)
     assert 'class="silent"' not in quiet and "influence of what it heard" not in quiet
 
 
@@ -115,7 +115,7 @@ class Hearers(RandomCooks):
         return np.stack([np.full(len(view["candidates"]), 1 / len(view["candidates"])) for _, view, _ in rows])
 
 
-def test_texts_around_it_are_data(tmp_path):
+def test_texts_around_it_are_data(chromium, tmp_path):
     env = parallel_env(max_game_steps=20)
     page = write_replay(record(Hearers(), env=env), tmp_path / "r.html", title="x").read_text()
     assert NASTY not in page and page.count("<script") == 2 and '"silent":[' in page
@@ -127,7 +127,7 @@ def test_texts_around_it_are_data(tmp_path):
         frame["agents"] = {NASTY: card | {"silent": [1.0], "influence": influence, "changed": True}}
     path = write_replay(Episode("toy", {}, [NASTY], 0, frames=frames), tmp_path / "n.html")
     assert NASTY not in path.read_text() and NASTY in told(path)["influence"]
-    dom = opened(path, tmp_path, 1)
+    dom = opened(chromium, path, 1)
     assert 'data-status="ready"' in dom and NASTY not in dom and dom.count("<script") == 2
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in dom
 

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from hostile import write_checkpoint
-from toys import TESTS, register, write_talker
+from toys import register, write_talker
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
@@ -23,7 +23,6 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.plans import Planner
-from tests.cli.command import succeeds
 from tests.evaluation.corridor import CORRIDOR
 from tests.evaluation.corridor import register as register_corridor
 from tests.evaluation.kitchens import AI, write_cook, write_follower
@@ -200,14 +199,15 @@ def test_wrong_settings_and_who_cannot_play_are_told_before_the_first_game(playe
         CrossPlay(players, partners, CrossPlaySettings(**{"env": DOOR, **settings}))
 
 
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, monkeypatch):
     (tmp_path / "partners.yaml").write_text("idle: [stay]\nhalf asleep: [{policy: scripted, pauses: 0.5}]\n")
     words = f"crossplay one=scripted two=scripted --env {DOOR} --partners partners.yaml --episodes 3 --json cross.json"
     words += " --html cross.html --replay one,2 --replay-out replay.html"
-    done = succeeds(*words.split(), cwd=tmp_path, PYTHONPATH=TESTS)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, words.split(), catch_exceptions=False)
     told = json.loads((tmp_path / "cross.json").read_text())
     assert told["groups"]["idle"]["matrix"]["alice"] == [[0.0], [0.0]] and told["gap"]["mean"] == 0.0
-    assert "self-play" in done.stdout and "half asleep" in done.stdout
+    assert "self-play" in done.output and "half asleep" in done.output
     assert "one and stay" in (tmp_path / "replay.html").read_text() and (tmp_path / "cross.html").exists()
 
 
@@ -277,13 +277,12 @@ def test_a_follower_with_itself_plays_as_it_does_without_partners(follower):
     assert told["env_config"]["action_level"] == "primitive" and "subgoals" not in told["env_config"]
 
 
-def test_a_follower_beside_cooks_of_single_steps(follower, cook, tmp_path):
+def test_a_follower_beside_cooks_of_single_steps(follower, cook, tmp_path, monkeypatch):
     (tmp_path / "partners.json").write_text(json.dumps({"cooks": [{"policy": cook, "name": "cook"}, "scripted"]}))
     words = ["crossplay", f"emma={follower}", "--partners", "partners.json", "--episodes", "1", "--metric", "plans"]
     words += ["--planner", "scripted", "--env-config", json.dumps(STEPS), "--json", "cross.json"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        done = CliRunner().invoke(cli, words)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "told by the planner" in done.output and "dynamics" not in done.output
     found = json.loads((tmp_path / "cross.json").read_text())

@@ -27,8 +27,7 @@ def write(path, *episodes, zipped=False):
     return path
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("mode", ["primitive", "macro"])
+@pytest.mark.parametrize(("mode", "zipped"), [("primitive", False), ("macro", True)])
 def test_plain_and_zipped_files_are_read(tmp_path, episodes, mode, zipped):
     report = check_golden(write(tmp_path / "file", episodes[mode], zipped=zipped))
     assert report.ok and report.game == "overcooked_text"

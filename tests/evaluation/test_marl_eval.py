@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.report import to_marl_eval
 from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults, read_results, to_plain
-from tests.cli.command import rllib, succeeds
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +51,16 @@ def test_a_study_without_curves_is_refused(results):
         to_marl_eval(dataclasses.replace(results, scenarios={"A_all_three": bare}))
 
 
-def test_the_command_writes_the_file_or_tells_in_one_sentence_why_not(results, tmp_path):
+def test_the_command_writes_the_file_or_tells_why_not(results, tmp_path, monkeypatch):
     whole = results.scenarios["A_all_three"]
     study = {**results.study, "systems": {name: results.study["systems"][name] for name in ("none", "verco")}}
     two = StudyResults(study, {"A_all_three": {name: whole[name] for name in ("none", "verco")}}, [])
     (tmp_path / "results.json").write_text(json.dumps(to_plain(two)))
-    done = succeeds("report", ".", "--out", "page", "--marl-eval", "there/study.json", cwd=tmp_path)
-    assert "there/study.json" in done.stdout, done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["report", ".", "--out", "page", "--marl-eval", "there/study.json"])
+    assert "there/study.json" in done.output, done.exception
     assert json.loads((tmp_path / "there" / "study.json").read_text()) == to_marl_eval(two)[0]
     (tmp_path / "file").write_text("")
-    refused = rllib("report", ".", "--out", "other", "--marl-eval", "file/study.json", cwd=tmp_path)
-    assert refused.returncode == 1 and "`--marl-eval`: file/study.json" in refused.stderr
+    refused = CliRunner().invoke(cli, ["report", ".", "--out", "other", "--marl-eval", "file/study.json"])
+    assert isinstance(refused.exception, UserError) and "`--marl-eval`: file/study.json" in str(refused.exception)
     assert not (tmp_path / "other").exists()

@@ -39,7 +39,7 @@ GAMES = [  # game, settings, whether another fact can be told
 def test_the_controls_of_shipped_talkers_are_neither_silence_nor_the_true_messages(name, modes):
     settings = PlaySettings(env_config={"max_game_steps": 15} if "salad" in name else {})
     for mode in modes:
-        played = settings.play(load_policy(f"zoo:{name}", messages=mode), episodes=8, seed=1000, num_envs=4)
+        played = settings.play(load_policy(f"zoo:{name}", messages=mode), episodes=6, seed=1000, num_envs=3)
         replaced = [pair for episode in played for pair in episode.replaced]
         differing = [said for true, said in replaced if said and said != true]
         assert len(differing) > 0.4 * len(replaced), mode

@@ -175,7 +175,7 @@ def test_episodes_without_any_plan_do_not_count(how, monkeypatch):
         play_planned(Idle(), planning=planning, **how)
 
 
-def test_the_page_shows_the_tree_of_games_with_plans_alone(reflected, tmp_path):
+def test_the_page_shows_the_tree_of_games_with_plans_alone(reflected, chromium, tmp_path):
     episode = reflected[0]
     first = episode.rounds[0][0]
     refusal = {"phase": "assignment", "subgoal": NASTY, "reason": "bob holds nothing", "instead": "", "chosen_by": ""}
@@ -189,7 +189,7 @@ def test_the_page_shows_the_tree_of_games_with_plans_alone(reflected, tmp_path):
     undone = [frame for frame in data["frames"] if frame["undone"]]
     assert 0 < len(undone) < len(data["frames"])
     at = next(number for number, frame in enumerate(data["frames"]) if frame["undone"])
-    dom = opened(page, tmp_path, at)
+    dom = opened(chromium, page, at)
     assert 'data-status="ready"' in dom and 'data-undone="true"' in dom and "later put back" in dom
     attempts = sum(map(len, episode.rounds))
     assert len(re.findall(r'<button class="try', dom)) == attempts and dom.count('class="try now"') == 1
@@ -198,7 +198,7 @@ def test_the_page_shows_the_tree_of_games_with_plans_alone(reflected, tmp_path):
     assert "answered by: rules" in dom and "Answered by: " in dom
     assert "refused: &lt;script&gt;alert(1)" in dom and "bob holds nothing" in dom
     (bare,) = play_planned(Obedient(), seed=3, keep_frames=True)
-    assert bare.rounds == [] and 'class="try' not in opened(write_replay(bare, tmp_path / "bare.html"), tmp_path, 0)
+    assert bare.rounds == [] and 'class="try' not in opened(chromium, write_replay(bare, tmp_path / "bare.html"), 0)
 
 
 LAYOUT = get_layout("cramped_room")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import subprocess
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from tools.browser import find_chromium
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -173,23 +171,15 @@ def test_tiles_give_the_pictures_back():
         assert np.array_equal(canvas[: layout["height"], : layout["width"]], picture)
 
 
-def opened(page, tmp_path, moment):
+def opened(chromium, page, moment):
     """The page's DOM after a browser has run it."""
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("no Chromium on this machine, so the page is not opened in a browser")
-    return subprocess.run(
-        [
-            chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom",
-            f"file://{page}#frame={moment}",
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
+    tab = chromium.open("about:blank")
+    tab.call("Page.navigate", url=f"file://{page}#frame={moment}")
+    tab.until("document.body && document.body.dataset.status === 'ready'")
+    return tab.value("document.documentElement.outerHTML")
 
 
-def test_the_page_works_in_a_browser_and_its_curves_show_what_the_game_counts(tmp_path):
+def test_the_page_works_in_a_browser_and_its_curves_show_what_the_game_counts(chromium, tmp_path):
     counts = [{"gold": g, "won": k // 3, "odd": g / 0.7} for k, g in enumerate((5.0, 9.0, -2.0, 7.5))]
     frames = [
         {"game_step": k, "ansi": "x", "image": None, "metrics": one, "agents": {}} for k, one in enumerate(counts)
@@ -198,20 +188,20 @@ def test_the_page_works_in_a_browser_and_its_curves_show_what_the_game_counts(tm
     episode = Episode("toy", {}, [], 0, metrics=frames[-1]["metrics"], frames=frames)
     page = write_replay(episode, tmp_path / "replay.html")
     assert '"curves":{"gold":[5.0,9.0,-2.0,7.5]}' in page.read_text()
-    dom = opened(page, tmp_path, 2)
+    dom = opened(chromium, page, 2)
     assert 'data-status="ready"' in dom and 'data-frame="2"' in dom and dom.count('class="side"') == 1
     assert dom.count("<polyline") == 1 and "<b>-2</b>" in dom
     assert 'points="0.00,14.82 33.33,1.00 66.67,39.00 100.00,6.18"' in dom
 
 
-def test_two_runs_side_by_side_in_a_browser(tmp_path):
+def test_two_runs_side_by_side_in_a_browser(chromium, tmp_path):
     env = parallel_env(map_name="B", max_game_steps=30)
     sides = {
         name: record(RandomCooks(), episodes=2, seed=seed, env=env) for name, seed in (("talking", 0), ("silent", 50))
     }
     page = write_comparison(sides, tmp_path / "both.html", title="Both")
     steps = {frame["game_step"] for episodes in sides.values() for frame in episodes[0].frames}
-    dom = opened(page, tmp_path, len(steps) - 1)  # the last moment of the common clock
+    dom = opened(chromium, page, len(steps) - 1)  # the last moment of the common clock
     assert 'data-status="ready"' in dom and f'data-frame="{len(steps) - 1}"' in dom
     assert dom.count('class="side"') == 2 and ">talking</h2>" in dom and ">silent</h2>" in dom
     assert dom.count(">the episode is over<") == 4  # both cooks of both runs

@@ -51,21 +51,14 @@ def test_probability_of_improvement_averages_over_tasks():
     assert probability_of_improvement(ours[:, :1], other[:, :1]) == Interval(1.0, 1.0, 1.0)
 
 
-def test_bootstrap_of_the_mean_is_as_wide_as_theory_says():
+def test_bootstrap_is_as_wide_as_theory_says_draws_runs_within_a_task_and_is_fixed_by_its_seed():
     scores = np.random.default_rng(0).normal(size=400)
     found = bootstrap(scores, np.mean)
     half = 1.96 * scores.std() / 20
     assert found.value == pytest.approx(scores.mean())
     assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
-
-
-def test_strata_are_tasks():
-    """Runs are drawn within a task, so tasks of different level add no width."""
-    scores = np.array([[0.0, 100.0], [0.0, 100.0], [0.0, 100.0]])
-    assert bootstrap(scores, np.mean) == Interval(50.0, 50.0, 50.0)
-
-
-def test_same_seed_same_interval():
+    levels = np.array([[0.0, 100.0], [0.0, 100.0], [0.0, 100.0]])  # of tasks; their difference adds no width
+    assert bootstrap(levels, np.mean) == Interval(50.0, 50.0, 50.0)
     scores = np.random.default_rng(2).normal(size=(4, 3))
     assert bootstrap(scores) == bootstrap(scores)
     assert bootstrap(scores, seed=1) != bootstrap(scores)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rllib_llm_comm.baselines.numeric.mappo import MAPPOTraining
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm, fits
@@ -28,7 +29,7 @@ from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.algorithms import register_algorithm
-from rllib_llm_comm.rl.strict_config import select_fields
+from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 from rllib_llm_comm.verco.sft import MessageSFT
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -98,6 +99,31 @@ def test_names_and_fields_that_are_none_are_refused():
         register_algorithm("Mine", 3)
     with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
         select_fields(NumericSettings, "hidens")
+    with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
+        with_defaults(hidens=[8])(NumericSettings)
+
+
+def test_other_defaults_keep_all_else_of_a_field():
+    other = with_defaults(hiddens=(8,))(NumericSettings)
+    assert (
+        other().hiddens == (8,)
+        and NumericSettings().hiddens != (8,)
+        and list(other.model_fields) == list(NumericSettings.model_fields)
+    )
+    ours, theirs = other.model_fields["hiddens"], NumericSettings.model_fields["hiddens"]
+    assert (ours.description, ours.annotation) == (theirs.description, theirs.annotation)
+    with pytest.raises(UserError, match="`hiddens.0` is 0"):
+        other(hiddens=(0,))
+    config = find_algorithm("MAPPO").get_default_config()
+    assert all(getattr(config, name) == value for name, value in MAPPOTraining.defaults().items())
+
+
+def test_fluent_methods_take_the_model_of_their_settings():
+    config = find_algorithm("MAPPO").get_default_config().training(MAPPOTraining(gamma=0.5, lr=0.1), lr=0.2)
+    assert (config.gamma, config.lr, config.critic_lr) == (0.5, 0.2, 5e-4)
+    for given in (NumericSettings(hiddens=(8,)), {"gamma": 0.5}):
+        with pytest.raises(UserError, match="training"):
+            config.training(given)
 
 
 def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs():
@@ -105,7 +131,7 @@ def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs(
     config = check_config("a", emma, {"evaluation_config": played})
     check_planned_environment("a", config)
     assert config.planner is None
-    with pytest.raises(UserError, match="In `a.config`: .*`planner` is 'scriptde'"):
+    with pytest.raises(UserError, match="In `a.config.evaluation_config`: `planner` is 'scriptde'"):
         check_config("a", emma, {"evaluation_config": {**played, "planner": "scriptde"}})
     later = {**played, "planner": {"name": "random", "subgoals": "/to/come/subgoals.json"}}
     check_planned_environment("a", check_config("a", emma, {"evaluation_config": later}, ["/to/come"]))

@@ -103,7 +103,7 @@ def test_a_manual_of_the_package_is_known_by_its_name(tmp_path):
         ("translation", {"manual": "none_such"}, "`translation.config.manual` is 'none_such'"),
         ("subgoals", {"planner": {"name": "scripted"}}, "must ask a chat model"),
         ("subgoals", {"planner": {"name": "sama", "chat": {"model": "x"}}}, "given for the whole stage"),
-        ("subgoals", {"planner": {"name": "sama", "menu": "x"}}, "In `subgoals.config.planner`: `menu` is 'x'"),
+        ("subgoals", {"planner": {"name": "sama", "menu": "x"}}, "`subgoals.config.planner.menu` is 'x'"),
         ("rewards", {"subgoals": "/nowhere.json"}, "`rewards.config.subgoals` is '/nowhere.json'"),
         ("rewards", {"fallback": "rules"}, "`rewards.config.fallback` is no known key"),
     ],

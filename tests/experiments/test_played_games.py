@@ -61,15 +61,15 @@ def test_a_guess_in_the_game_of_a_checkpoint_is_refused_where_nothing_is_hidden(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("run", "settings", "told"),
     [
-        ({"messages": "studnt"}, "`messages` is 'studnt'.*'student'"),
-        ({"messages": "teacher"}, "no `teacher` is set"),
-        ({"message_server": {"base_url": 5}}, "base_url` is 5"),
-        ({"env_config": {"map_name": "Q"}}, "`map_name` is 'Q'"),
+        ("evaluate", {"messages": "studnt"}, "`messages` is 'studnt'.*'student'"),
+        ("replay", {"messages": "teacher"}, "no `teacher` is set"),
+        ("evaluate", {"message_server": {"base_url": 5}}, "base_url` is 5"),
+        ("evaluate", {"env_config": {"map_name": "Q"}}, "`map_name` is 'Q'"),
+        ("replay", {"env_config": {"map_name": "Q"}}, "`map_name` is 'Q'"),
     ],
 )
-@pytest.mark.parametrize("run", ["evaluate", "replay"])
 def test_how_a_stage_to_come_is_played_is_checked_before_it_is_trained(tmp_path, run, settings, told):
     refused(told, tmp_path, cooks=language(), games=played_by(run, **settings))
 

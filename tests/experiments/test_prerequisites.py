@@ -10,7 +10,6 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
@@ -47,7 +46,7 @@ WITHOUT_BITSANDBYTES = pytest.mark.skipif(find_spec("bitsandbytes") is not None,
         ("collect_labels", ONIONS, {"env_config": {"observe": ["vector"]}}, "`text` and `candidates` are needed"),
         ("collect_labels", "CartPole-v1", {}, "`last.env` is 'CartPole-v1'"),
         ("collect_labels", KITCHEN, {"base_model": "/no/where"}, "In `last.config`: `base_model` is '/no/where'"),
-        ("collect_labels", KITCHEN, {"teacher": {**CHAT, "temperature": 9}}, "`last.config.teacher`: `temperature`"),
+        ("collect_labels", KITCHEN, {"teacher": {**CHAT, "temperature": 9}}, "`last.config.teacher.temperature`"),
         ("collect_demonstrations", TALK, {}, "In `last.config.player`: `policy` is 'scripted'"),
         ("collect_demonstrations", KITCHEN, {"player": {**SCRIPTED, "habit": "one_pot"}}, "`habit` is 'one_pot'"),
         ("TWOSOME", KITCHEN, {"base_model": "/no/where"}, "no such folder"),
@@ -91,6 +90,8 @@ def test_a_gpu_that_is_not_there_is_refused_before_the_first_stage(tmp_path, mon
 
 
 def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel  # seconds of imports
+
     folder = tmp_path / "gpt2"
     shutil.copytree(embedded_model_path(), folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
     config = GPT2Config(vocab_size=591, n_embd=32, n_layer=2, n_head=4, n_positions=256, bos_token_id=1, eos_token_id=2)

@@ -53,6 +53,17 @@ def test_every_tuned_example_fits(schema, path):
         {"run": "Verco", "env": ENV, "config": {"env_config": {"rewards": {"chp": 1}}}},
         {"run": "evaluate", "config": {"checkpoint": "x", "episodes": 0}},
         {"run": "collect_labels", "config": {"target_label": 3}},
+        {"run": "collect_labels", "config": {"teacher": {"name": "scripted", "repeat_fact": 1}}},
+        {"run": "collect_labels", "config": {"teacher": {"name": "chat", "modle": "gpt-4o"}}},
+        {"run": "collect_demonstrations", "config": {"player": {"policy": "scripted", "noise": 0.5}}},
+        {"run": "EMMA", "config": {"planner": {"name": "random", "subgoals": 3}}},
+        {
+            "run": "EMMA",
+            "config": {"planner": {"name": "disturbed", "planner": {"name": "sama", "chat": {"modle": ""}}}},
+        },
+        {"run": "play_planners", "config": {"planner": [{"name": "random", "sed": 3}]}},
+        {"run": "Verco", "config": {"message_server": {"model": "message"}}},
+        {"run": "BestResponsePPO", "config": {"pool": [{"policy": "scripted", "noises": 0.2}]}},
         {"env": ENV},
     ],
 )
@@ -68,6 +79,11 @@ def test_mistakes_of_experiments_are_seen(schema, spec):
         {"run": "PPO", "env": "CartPole-v1", "checkpoint_freq": 3, "config": {"env_config": {"anything": 1}}},
         {"run": "Verco", "env": ENV, "config": {"env_config": {"rewards": {"chop": 1}, "told_to": ["bob"]}}},
         {"run": "evaluate", "config": {"checkpoint": ["${a}", "${b}"], "planner": None}},
+        {"run": "collect_labels", "config": {"teacher": {"name": "mine", "anything": 1}}},
+        {"run": "collect_demonstrations", "config": {"player": {"sessions": "results/play"}}},
+        {"run": "EMMA", "config": {"planner": {"name": "disturbed", "planner": "scripted", "share": 0.3}}},
+        {"run": "play_planners", "config": {"planner": ["scripted", {"name": "trained", "policy": "${seats}"}]}},
+        {"run": "BestResponsePPO", "config": {"pool": ["stay", {"policy": "scripted", "noise": 0.2}]}},
     ],
 )
 def test_searches_references_and_nothing_are_no_mistakes(schema, spec):

@@ -1,6 +1,7 @@
 """Mutated files of settings end valid, or in one sentence that names what is wrong, before anything runs.
 
-`SETTINGS_MUTATIONS=100` mutates each file so often, with other draws.
+`SETTINGS_MUTATIONS=100` mutates each file so often, with other draws. Of a study one scenario is run, where the mutated
+system has its stages.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import yaml
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import TrainSettings, load_file, read_experiment_file
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
+from rllib_llm_comm.experiments.study_file import expand, is_study, part_of, read_study
 from tests.experiments.staged import BegunError
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "tuned_examples").glob("*.yaml")), *sorted((ROOT / "tests" / "data").glob("*.yaml"))]
 MUTATIONS = int(os.environ.get("SETTINGS_MUTATIONS", "1"))
-SECONDS = 180  # rules of games may have to be compiled
+SECONDS = 180  # of work; rules of games may have to be compiled
 VALUES = [
     None, True, False, 0, -1, 1.5, -0.0, 1e-320, 12345, 2**31, 10**40, -(10**40), float("nan"), float("inf"),
     float("-inf"), "", "no_such", "../..", "/dev/null", "${no}", "a.b.C", "x:y", "\0", "\u00e9", "x" * 5000,
@@ -74,11 +75,18 @@ def mutated(data, draw):
     return data, place
 
 
-def check(path, results):
-    """The way of `rllib train file` and `rllib study file` up to what costs anything."""
+def check(path, results, place):
+    """The way of `rllib train file` and `rllib study file --scenario` up to what costs anything."""
     settings = TrainSettings(storage_path=str(results), ray_num_cpus=64)
-    file = expand(read_study(path), path.stem) if is_study(path) else read_experiment_file(path)
+    file = scenario_of(read_study(path), path.stem, place) if is_study(path) else read_experiment_file(path)
     run_file(file, settings, before=begun)
+
+
+def scenario_of(study, name, place):
+    """The stages of one scenario: that in which a place is, or one in which its system is trained."""
+    system = study.systems.get(place[1]) if place[0] == "systems" and len(place) > 1 else None
+    has_it = [one for one in study.scenarios if one in place] or (system and system.scenarios) or [*study.scenarios]
+    return part_of(study, expand(study, name), has_it[:1])
 
 
 @pytest.mark.parametrize("source", FILES, ids=lambda path: path.stem)
@@ -92,13 +100,13 @@ def test_mutated_settings_end_in_a_sentence(source, tmp_path, monkeypatch):
     whole.write_text(there)
     data = load_file(whole)
     draw = random.Random(f"{source.name} {MUTATIONS}")
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     for _ in range(MUTATIONS):
         changed, place = mutated(data, draw)
         path = _written(tmp_path, changed)
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
-            check(path, tmp_path / "results")
+            check(path, tmp_path / "results", place)
         except BegunError:
             continue
         except UserError as error:
@@ -109,7 +117,7 @@ def test_mutated_settings_end_in_a_sentence(source, tmp_path, monkeypatch):
         except Exception as error:
             raise AssertionError(f"{source.name} with {place} as {_at(changed, place)!r}") from error
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _written(folder, data):

@@ -111,14 +111,14 @@ def test_the_teacher_labels(mine):
     assert teacher.messages(request, rng=np.random.default_rng(0)) == {"ann": "HEADS", "bob": "HIDDEN"}
     with pytest.raises(UserError, match="`teacher` is 'brif' .*'brief'"):
         make_teacher("brif")
-    with pytest.raises(UserError, match="`case` is 'title'"):
+    with pytest.raises(UserError, match="`teacher.case` is 'title'"):
         make_teacher({"name": "brief", "case": "title"})
-    with pytest.raises(UserError, match="`cas` .*'brief'.* 'case'"):
+    with pytest.raises(UserError, match="`teacher.cas` .* 'case'"):
         make_teacher({"name": "brief", "cas": "upper"})
     # A training with an unknown setting does not begin.
     settings = {"env": "rllib_llm_comm/door-v0", "messages": "teacher"}
     check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "case": "upper"}})
-    with pytest.raises(UserError, match="`cas` .*'brief'"):
+    with pytest.raises(UserError, match="`verco.config.teacher.cas`"):
         check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "cas": "upper"}})
 
 
@@ -138,7 +138,7 @@ def test_the_planner_is_followed_and_its_settings_are_checked(mine):
         seen, *_ = env.step({"ann": 0, "bob": 0})
         told.append(seen["bob"]["subgoal"])
     assert told[:3] == ["wait", "say heads", "say tails"]
-    with pytest.raises(UserError, match="`frist` .*'in_turn'.* 'first'"):
+    with pytest.raises(UserError, match="`planner.frist` .* 'first'"):
         make_planner({"name": "in_turn", "frist": 1})
     with pytest.raises(UserError, match="`planner` is 'in_trun' .*'in_turn'"):
         make_planner("in_trun")

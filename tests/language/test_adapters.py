@@ -25,13 +25,9 @@ def test_roles_are_separate_and_the_base_stays(adapted, random_base):
     assert not torch.allclose(logits(adapted, "message"), bare)
 
 
-def test_fresh_adapter_is_the_identity(random_base):
-    model = AdaptedModel(random_base)
-    torch.testing.assert_close(logits(model, "action"), logits(model, None))
-
-
-def test_base_weights_are_shared_between_adapted_models(random_base):
+def test_a_fresh_adapter_is_the_identity_and_base_weights_are_shared_between_adapted_models(random_base):
     one, two = AdaptedModel(random_base), AdaptedModel(random_base)
+    torch.testing.assert_close(logits(one, "action"), logits(one, None))
     assert one.model.get_input_embeddings().weight is two.model.get_input_embeddings().weight
     names = dict(one.named_adapter_parameters("message"))
     assert all(name.startswith("message.") for name in names)
@@ -52,19 +48,21 @@ def test_an_adapter_of_another_scale_is_refused(adapted, random_base, tmp_path):
     torch.testing.assert_close(logits(other, "action"), fresh)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("use_rslora", True), ("use_dora", True), ("bias", "all"), ("alpha_pattern", {"q_proj": 99}),
-        ("rank_pattern", {"q_proj": 2}), ("modules_to_save", ["lm_head"]), ("init_lora_weights", "pissa"),
-        ("invented_later", 3), ("peft_type", "IA3"), ("r", 5),
-    ],
-)  # fmt: skip
-def test_the_adapters_own_settings_are_the_truth(setting, value, adapted, tmp_path):
+TRUTHS = {
+    "use_rslora": True, "use_dora": True, "bias": "all", "alpha_pattern": {"q_proj": 99}, "rank_pattern": {"q_proj": 2},
+    "modules_to_save": ["lm_head"], "init_lora_weights": "pissa", "invented_later": 3, "peft_type": "IA3", "r": 5,
+}  # fmt: skip
+
+
+def test_the_adapters_own_settings_are_the_truth(adapted, tmp_path):
     adapted.save_adapter("action", tmp_path / "a")
-    change(tmp_path / "a", **{setting: value})
-    with pytest.raises(UserError, match="`lora_r`" if setting == "r" else f"`{setting}`"):
-        adapted.load_adapter("action", tmp_path / "a")
+    saved = (tmp_path / "a" / "adapter_config.json").read_text()
+    for setting, value in TRUTHS.items():
+        change(tmp_path / "a", **{setting: value})
+        with pytest.raises(UserError, match="`lora_r`" if setting == "r" else f"`{setting}`"):
+            adapted.load_adapter("action", tmp_path / "a")
+        (tmp_path / "a" / "adapter_config.json").write_text(saved)
+    adapted.load_adapter("action", tmp_path / "a")
 
 
 def test_settings_that_change_no_result_are_taken(adapted, random_base, tmp_path):
@@ -75,12 +73,12 @@ def test_settings_that_change_no_result_are_taken(adapted, random_base, tmp_path
     torch.testing.assert_close(logits(other, "action"), logits(adapted, "action"))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"peft_type": "LORA", "r": 4}', "[" * 100_000])
-def test_damaged_settings_are_told(text, adapted, tmp_path):
+def test_damaged_settings_are_told(adapted, tmp_path):
     adapted.save_adapter("action", tmp_path / "a")
-    (tmp_path / "a" / "adapter_config.json").write_text(text)
-    with pytest.raises(UserError, match="adapter_config.json' cannot be read"):
-        adapted.load_adapter("action", tmp_path / "a")
+    for text in ("{", "[]", '{"peft_type": "LORA", "r": 4}', "[" * 100_000):
+        (tmp_path / "a" / "adapter_config.json").write_text(text)
+        with pytest.raises(UserError, match="adapter_config.json' cannot be read"):
+            adapted.load_adapter("action", tmp_path / "a")
 
 
 def test_a_base_model_is_loaded_once_and_bad_names_are_explained(tmp_path):

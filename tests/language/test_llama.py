@@ -71,7 +71,11 @@ def merged(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+# Of the four combinations each model has two, in which both ways of both occur.
+WAYS = [(name, merged, merged == bool(k % 2)) for k, name in enumerate(CONFIGS) for merged in (True, False)]
+
+
+@pytest.mark.parametrize(("name", "merged", "fused"), WAYS, indirect=["merged", "fused"])
 def test_states_and_gradients_are_pefts(name, merged, fused):
     model = adapted(CONFIGS[name])
     assert llama_weights(model.base) is not None
@@ -92,9 +96,10 @@ def test_states_and_gradients_are_pefts(name, merged, fused):
         torch.testing.assert_close(gradients[1][key], theirs, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["tree", "all before", "padded"])
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_states_of_some_places_are_those_of_all(kind, checkpointed, fused):
+@pytest.mark.parametrize(
+    ("kind", "checkpointed"), [("tree", False), ("tree", True), ("all before", False), ("padded", True)]
+)
+def test_states_of_some_places_are_those_of_all(kind, checkpointed):
     model = adapted(CONFIGS["qwen3"])
     model._checkpoints = checkpointed
     ids, tree, positions = packed()
@@ -119,7 +124,17 @@ def test_states_of_some_places_are_those_of_all(kind, checkpointed, fused):
     torch.testing.assert_close(some, every, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("targets", [("q_proj", "v_proj"), ("k_proj", "up_proj", "down_proj"), ("o_proj",)])
+@pytest.mark.parametrize(
+    ("targets", "merged", "fused"),
+    [
+        (("q_proj", "v_proj"), True, True),
+        (("q_proj", "v_proj"), False, True),
+        (("k_proj", "up_proj", "down_proj"), True, True),
+        (("k_proj", "up_proj", "down_proj"), False, False),
+        (("o_proj",), False, True),
+    ],
+    indirect=["merged", "fused"],
+)
 def test_some_maps_may_have_no_adapter(targets, merged, fused):
     model = adapted(CONFIGS["llama"], target_modules=targets)
     batch = packed()
@@ -282,26 +297,20 @@ def test_an_adapter_is_rounded_once_when_it_is_added_to_weights_in_half_precisio
     assert torch.equal(merged, whole.to(torch.bfloat16))
 
 
-def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precision(fused):
+def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precision():
     model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
     adapter, batch = model.llama_adapters["action"], packed()
 
-    def merged():
+    def scaled(model, factor):
+        with torch.no_grad():
+            for name, parameter in model.named_adapter_parameters("action"):
+                parameter.mul_(factor if "lora_B" in name else 1.0)
+
+    for factor, merged in ((1.0, True), (1e-4, False), (1e4, True)):
+        scaled(model, factor)
         with torch.no_grad(), model.use("action"):
             model.hidden_states(*batch)
-            return llama.is_merged(adapter.current()), llama.is_merged(model.detached("action"))
-
-    assert merged() == (True, True)
-    with torch.no_grad():
-        for name, parameter in model.named_adapter_parameters("action"):
-            parameter.mul_(1e-4 if "lora_B" in name else 1.0)
-    assert merged() == (False, False)
-    with torch.no_grad():
-        for name, parameter in model.named_adapter_parameters("action"):
-            parameter.mul_(1e4 if "lora_B" in name else 1.0)
-    assert merged() == (True, True)
+            assert llama.is_merged(adapter.current()) is llama.is_merged(model.detached("action")) is merged
     exact = adapted(CONFIGS["llama"])
-    with torch.no_grad():
-        for _, parameter in exact.named_adapter_parameters("action"):
-            parameter.mul_(1e-4)
+    scaled(exact, 1e-4)
     assert exact.llama_adapters["action"].survives_rounding

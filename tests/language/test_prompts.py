@@ -46,12 +46,9 @@ from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.experiments.staged import stages_of
 
 
-def test_messages_are_heard_in_order_and_empty_ones_left_out():
+def test_roles_subgoals_and_messages_in_order_of_which_empty_ones_are_left_out():
     prompt = action_prompt("i see.", {"bob": "bring {text} now.", "carol": " ", "dan": "wait"})
     assert prompt == "i see. bob says: bring {text} now. dan says: wait. next i"
-
-
-def test_subgoal_and_roles():
     assert action_prompt("i see.", {}, "fetch\nkale") == "i see. my subgoal: fetch kale. next i"
     assert action_prompt("i see.", {}, "x" * 300) == f"i see. my subgoal: {'x' * 300}. next i"  # never cut
     assert message_prompt("i see.") == "i see. i say:"
@@ -159,24 +156,21 @@ def test_what_a_template_cannot_be_is_told(tmp_path, texts, told):
         assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "prompts", ["twosum", "", None, 3, ["default"], "s3://bucket/prompts", {"action": 3}, {3: "x"}]
-)
-def test_what_is_no_set_is_told(prompts):
-    with pytest.raises(UserError, match="`prompts`"):
-        LanguageModelSettings(prompts=prompts)
+def test_what_is_no_set_is_told():
+    for prompts in ("twosum", "", None, 3, ["default"], "s3://bucket/prompts", {"action": 3}, {3: "x"}):
+        with pytest.raises(UserError, match="`prompts`"):
+            LanguageModelSettings(prompts=prompts)
 
 
 def test_files_that_are_no_templates_are_told(tmp_path):
     mine = write(tmp_path / "mine", action=OLD["action"])
     (tmp_path / "mine" / ".hidden").write_text("of an editor")
     (tmp_path / "mine" / "heard.txt").write_bytes(b"\xff\xfe\xfd")
-    with pytest.raises(UserError, match="'heard.txt', which cannot be read"):
-        read_prompts(mine)
-    (tmp_path / "mine" / "heard.txt").unlink()
-    (tmp_path / "mine" / "heard.txt").mkdir()
-    with pytest.raises(UserError, match="'heard.txt', which cannot be read"):
-        read_prompts(mine)
+    (tmp_path / "mine" / "critic.txt").mkdir()
+    for name in ("critic", "heard"):
+        with pytest.raises(UserError, match=f"'{name}.txt', which cannot be read"):
+            read_prompts(mine)
+        shutil.rmtree(tmp_path / "mine" / "critic.txt", ignore_errors=True)
 
 
 # ---- prompts in the chat template of a chat-tuned model: ids, borders, padding, training, mismatches -------------
@@ -216,12 +210,12 @@ def test_messages_cannot_leave_their_turn():
         assert ids.count(number) == CHAT.encode(action_prompt("i see.")).count(number)
 
 
-def test_forms_are_made_once():
+def test_forms_are_made_once_and_what_cannot_be_is_told(tmp_path):
     assert CHAT is PLAIN.in_format("chat") and PLAIN is PLAIN.in_format("plain")
-
-
-def test_what_cannot_be_is_told(tmp_path):
-    for template, told in ((None, "no chat template"), ("hello", "does not show a user's text")):
+    for template, told in (
+        (None, "no chat template"), ("hello", "does not show a user's text"), ("{% for m in %}", "fails"),
+        ("{{ raise_exception('the system speaks first') }}", "fails"),
+    ):  # fmt: skip
         with pytest.raises(UserError, match=f"`prompt_format` .* {told}"):
             chat_frame(byte_level_tokenizer(template), "mine")
     with pytest.raises(UserError, match="`prompt_format`"):
@@ -235,12 +229,6 @@ def test_what_cannot_be_is_told(tmp_path):
     for day in ("today", "2024-13-01", 3):
         with pytest.raises(UserError, match="`prompt_date`"):
             LanguageModelSettings(prompt_date=day)
-
-
-@pytest.mark.parametrize("template", ["{% for m in %}", "{{ raise_exception('the system speaks first') }}"])
-def test_a_template_that_fails_is_told(template):
-    with pytest.raises(UserError, match="`prompt_format` .* fails"):
-        chat_frame(byte_level_tokenizer(template), "mine")
 
 
 @pytest.mark.parametrize(

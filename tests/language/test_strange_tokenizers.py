@@ -1,5 +1,6 @@
 """Tokenizers of strangers: end tokens, padding that is a word, ids beyond the embedding, positions, files."""
 
+import itertools
 import json
 import shutil
 from importlib.util import find_spec
@@ -46,6 +47,12 @@ def word_model(tokenizer, rows=29):
     return wrap_base_model("mine", model, tokenizer)
 
 
+def own_score(base, head, tail):
+    """The model's own word on some tokens behind others."""
+    own = base.model(input_ids=torch.tensor([head + tail])).logits[0].log_softmax(-1)
+    return sum(own[len(head) + k - 1, token] for k, token in enumerate(tail))
+
+
 @pytest.mark.parametrize(
     "marks",
     [
@@ -62,25 +69,19 @@ def test_no_token_of_a_text_is_taken_for_padding(marks):
     prompts = ["you see a KETTLE pot", "wait go wait", "you see", "KETTLE KETTLE"]
     phrases = ["wait", "go KETTLE wait", "KETTLE"]
     texts = [(prompt, phrases, (1, 1, 1)) for prompt in prompts]
-    wanted = []
     with torch.no_grad():
-        for prompt in prompts:
-            head = base.encode(prompt)
-            for tail in map(base.encode, phrases):
-                own = base.model(input_ids=torch.tensor([head + tail])).logits[0].log_softmax(-1)
-                wanted.append(sum(own[len(head) + k - 1, token] for k, token in enumerate(tail)))
+        heads, tails = (list(map(base.encode, written)) for written in (prompts, phrases))
+        wanted = [own_score(base, head, tail) for head in heads for tail in tails]
         got = score_texts(model, texts, role=None)
         torch.testing.assert_close(got, torch.stack(wanted).reshape(4, 3), atol=1e-4, rtol=1e-4)
-        rows = [base.encode(prompt) for prompt in prompts]
-        ids = torch.tensor([row + [PAD] * (6 - len(row)) for row in rows])
+        ids = torch.tensor([head + [PAD] * (6 - len(head)) for head in heads])
         torch.testing.assert_close(prompt_features(model, ids), plain_features(model, ids), atol=1e-4, rtol=1e-4)
-        said = encode_examples(base, prompts, ["wait KETTLE", "go", "", "KETTLE"], 20)
+        messages = ["wait KETTLE", "go", "", "KETTLE"]
+        said = encode_examples(base, prompts, messages, 20)
         log_probs, _ = message_log_probs(model, *map(torch.from_numpy, said.values()))
-        for row, (prompt, message) in enumerate(zip(prompts, ["wait KETTLE", "go", "", "KETTLE"], strict=True)):
-            head, tail = base.encode(prompt), [*base.encode(message), base.eos_id]
-            own = base.model(input_ids=torch.tensor([head + tail])).logits[0].log_softmax(-1)
-            total = sum(own[len(head) + k - 1, token] for k, token in enumerate(tail))
-            torch.testing.assert_close(log_probs[row].sum(), total, atol=1e-4, rtol=1e-4)
+        for head, message, found in zip(heads, messages, log_probs, strict=True):
+            total = own_score(base, head, [*base.encode(message), base.eos_id])
+            torch.testing.assert_close(found.sum(), total, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("cutter", [None, pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
@@ -207,10 +208,9 @@ def test_ids_beyond_the_embedding_are_found_before_anything_runs(tmp_path):
         word_model(word_tokenizer(), rows=28)
 
 
-@pytest.mark.parametrize("name", ["", "  "])
-def test_no_name_is_no_model(name):
-    for load in (load_base_model, check_base_model):
-        with pytest.raises(UserError, match="`base_model` is '.*'"):
+def test_no_name_is_no_model():
+    for name, load in itertools.product(("", "  "), (load_base_model, check_base_model)):
+        with pytest.raises(UserError, match=f"`base_model` is '{name}'"):
             load(name)
 
 

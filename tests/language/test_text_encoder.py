@@ -41,18 +41,14 @@ def test_a_word_has_one_vector_wherever_it_stands():
     assert torch.equal(vectors[0], vectors[1]) and torch.equal(vectors[0], vectors[2])
 
 
-def test_words_are_told_apart():
+def test_it_is_loaded_once_and_frozen_and_tells_words_apart():
     encoder = load_text_encoder()
+    assert load_text_encoder("embedded", "cpu") is encoder
+    assert not any(parameter.requires_grad for parameter in encoder.model.parameters())
     words = ["upper", "lower", "dish", "dishes", "2,3", "3,2", "12,3"]
     rows = [encoder.states(padded([encoder.tokens(word)]))[0, -1, -WORD_WIDTH:] for word in words]
     alike = torch.corrcoef(torch.stack(rows)) - torch.eye(len(words))
     assert alike.abs().max() < 0.5
-
-
-def test_it_is_loaded_once_and_frozen():
-    encoder = load_text_encoder()
-    assert load_text_encoder("embedded", "cpu") is encoder
-    assert not any(parameter.requires_grad for parameter in encoder.model.parameters())
 
 
 def test_any_hugging_face_encoder(tmp_path):

@@ -118,7 +118,7 @@ def check(model, what, role, texts, left, allowed):
         close(got, model.logits(states[row, column - 1]))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(steps=STEPS, size=BYTES, large=st.booleans())
 def test_everything_is_as_the_plain_engine_has_it(deep_base, steps, size, large):
     model = adapted(deep_base, trunk_cache_bytes=size, prefix_cache_bytes=0 if large else 2**20, merges=not large)
@@ -178,35 +178,33 @@ def test_smaller_formats_are_near_and_hold_more(deep_base, kept, error):
     assert model.trunk.nbytes < 0.8 * exact.trunk.nbytes
 
 
-@pytest.mark.parametrize(
-    "less", [{"trunk_cache_dtype": "bfloat16"}, {"trunk_cache_dtype": "int8"}, {"autocast": "bfloat16"}]
-)
-def test_who_chose_fewer_bytes_is_not_refused_for_it(deep_base, less):
-    require_fast(adapted(deep_base, **less), 100)
+def test_who_chose_fewer_bytes_is_not_refused_for_it(deep_base):
+    for less in ({"trunk_cache_dtype": "bfloat16"}, {"trunk_cache_dtype": "int8"}, {"autocast": "bfloat16"}):
+        require_fast(adapted(deep_base, **less), 100)
 
 
 @torch.no_grad()
 def test_it_is_computed_in_the_format_of_the_matrix_products(deep_base):
-    half = adapted(deep_base, autocast="bfloat16")
-    assert half.trunk is not adapted(deep_base).trunk
+    half, exact = adapted(deep_base, autocast="bfloat16"), adapted(deep_base)
+    assert half.trunk is not exact.trunk
     heads, tails = encoded(deep_base, TEXTS)
     mask = torch.ones(tails.shape[:2])
-    first, want = score_candidates(half, heads, tails, mask), plain_scores(adapted(deep_base), heads, tails, mask)
-    torch.testing.assert_close(first, want, atol=0.5, rtol=0.1)
-    again = score_candidates(half, heads, tails, mask, role="message")
-    torch.testing.assert_close(again, plain_scores(adapted(deep_base), heads, tails, mask, role="message"),
-                               atol=0.5, rtol=0.1)  # fmt: skip
+    for role in ("action", "message"):
+        ours, plain = (score(one, heads, tails, mask, role=role) for score, one in
+                       ((score_candidates, half), (plain_scores, exact)))  # fmt: skip
+        torch.testing.assert_close(ours, plain, atol=0.5, rtol=0.1)
 
 
 def test_memory_settings_leave_the_gradient_as_it_is(deep_base):
     heads, tails = encoded(deep_base, TEXTS)
     mask = torch.ones(tails.shape[:2])
-    for model in (adapted(deep_base), adapted(deep_base, gradient_checkpointing=True)):
-        parameters = [p for _, p in model.named_adapter_parameters("action")]
-        ours = torch.autograd.grad(score_candidates(model, heads, tails, mask).logsumexp(1).sum(), parameters)
-        plain = torch.autograd.grad(plain_scores(model, heads, tails, mask).logsumexp(1).sum(), parameters)
-        for a, b in zip(ours, plain, strict=True):
-            close(a, b, 1e-3)
+    model = adapted(deep_base, gradient_checkpointing=True)
+    parameters = [p for _, p in model.named_adapter_parameters("action")]
+    ours, plain = (
+        torch.autograd.grad(scores(model, heads, tails, mask).logsumexp(1).sum(), parameters)
+        for scores in (score_candidates, plain_scores)
+    )
+    close(ours, plain, 1e-3)
 
 
 def test_adapters_are_on_the_upper_layers_only(deep_base):

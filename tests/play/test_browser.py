@@ -9,7 +9,6 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("websockets")
 
-from browser import browser  # noqa: E402
 from served import served  # noqa: E402
 from test_table import table_of  # noqa: E402
 
@@ -17,12 +16,6 @@ from rllib_llm_comm.play.host import set_table  # noqa: E402
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
 
 READY = "document.body && document.body.dataset.status === 'ready' && typeof game === 'object' && game !== null"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("browser") / "profile") as running:
-        yield running
 
 
 def seated(chromium, running, agent):

@@ -44,7 +44,7 @@ def get(running, path, host=None):
     return found
 
 
-def test_the_page_needs_the_token_and_this_machine_as_its_name(door_game):
+def test_the_page_and_its_wire_need_the_token_and_this_machine_as_their_name_and_origin(door_game):
     token = door_game.door.token
     status, headers, page = get(door_game, f"/?token={token}")
     assert status == 200 and "connect()" in page
@@ -56,9 +56,6 @@ def test_the_page_needs_the_token_and_this_machine_as_its_name(door_game):
     assert status == 403 and "token" in page and get(door_game, f"/?token={token[:-1]}")[0] == 403
     assert get(door_game, f"/?token={token}", host="evil.example:80")[0] == 403
     assert get(door_game, f"/docs?token={token}")[0] == 404
-
-
-def test_no_other_token_or_origin_opens_a_wire(door_game):
     origins = ("http://evil.example", "null", None, "https://127.0.0.1")
     for how in ({"token": "guess"}, *({"origin": one} for one in origins)):
         with pytest.raises(websockets.exceptions.InvalidStatus), door_game.wire(**how):
@@ -153,10 +150,11 @@ def test_a_browser_that_takes_nothing_neither_stops_the_game_nor_keeps_its_seat(
             assert sum(waited_for < answer for answer in answers) > 3, "nobody waits for it"
 
 
-def test_a_fault_of_a_game_is_told_and_the_server_goes_on(monkeypatch):
+def test_rewards_that_are_no_numbers_are_told_as_text_and_faults_in_words_and_the_server_goes_on(monkeypatch):
     table = table_of("door", policy="random")
+    table.episode.returns["alice"] = np.float32("nan")
     with served(table) as running, running.wire() as wire:
-        told(wire, lambda message: True)
+        assert json.loads(wire.recv(timeout=60), parse_constant=pytest.fail)["returns"]["alice"] == "nan"
         for name, command in (("reset", "restart"), ("step", "step")):
             with monkeypatch.context() as broken:
                 broken.setattr(table.env, name, lambda *_, **__: 1 // 0)
@@ -168,13 +166,6 @@ def test_a_fault_of_a_game_is_told_and_the_server_goes_on(monkeypatch):
             assert "console" in told(wire, lambda message: "error" in message)["error"]
         ask(wire, "restart", seed=9)
         assert told(wire, lambda message: message.get("seed") == 9)["seats"], "the server goes on"
-
-
-def test_rewards_that_are_no_numbers_reach_the_page_as_text():
-    table = table_of("door", policy="random")
-    table.episode.returns["alice"] = np.float32("nan")
-    with served(table) as running, running.wire() as wire:
-        assert json.loads(wire.recv(timeout=60), parse_constant=pytest.fail)["returns"]["alice"] == "nan"
 
 
 def test_a_key_for_a_moment_that_is_over_does_nothing_and_a_browser_that_goes_gives_its_seat_back(door_game):

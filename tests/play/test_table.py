@@ -86,7 +86,7 @@ def test_a_game_of_a_stranger_has_seats(both, tmp_path):
         table.advance()
     log.close()
     (episode,) = read_session(tmp_path / "session").episodes
-    assert not list(PeopleTeacher(str(tmp_path / "session")).recorded("", {})), "it saw no words"
+    assert not list(PeopleTeacher(sessions=tmp_path / "session").recorded("", {})), "it saw no words"
     assert episode.returns["near"] == 3.0 and len(episode.moments) == 3
     assert episode.moments[0].agents["near"]["said"] == "h\u00e4llo \u4f60\u597d"
     assert episode.moments[0].people["near"].name == "Zo\u00eb"
@@ -166,12 +166,13 @@ def test_a_seat_sees_what_its_agent_sees_and_no_more_and_two_are_both_waited_for
 @pytest.mark.parametrize(
     ("game", "settings", "keys"),
     [
-        ("overcooked_ai", {}, {"ArrowUp": 0, "ArrowDown": 1, "ArrowRight": 2, "ArrowLeft": 3, ".": 4, " ": 5}),
-        ("overcooked_ai", {"action_level": "goal"}, {}),
-        ("overcooked_text", {"action_level": "primitive"},
+        ("overcooked_ai", {"horizon": 40},
+         {"ArrowUp": 0, "ArrowDown": 1, "ArrowRight": 2, "ArrowLeft": 3, ".": 4, " ": 5}),
+        ("overcooked_ai", {"action_level": "goal", "horizon": 40}, {}),
+        ("overcooked_text", {"action_level": "primitive", "max_game_steps": 20},
          {"ArrowRight": 0, "ArrowDown": 1, "ArrowLeft": 2, "ArrowUp": 3, ".": 4}),
         ("frozen_lake", {}, {".": 0, "ArrowLeft": 1, "ArrowDown": 2, "ArrowRight": 3, "ArrowUp": 4}),
-        ("overcooked_text", {}, {}), ("door", {}, {}), ("referential", {}, {}),
+        ("overcooked_text", {"max_game_steps": 20}, {}), ("door", {}, {}), ("referential", {}, {}),
     ],
 )  # fmt: skip
 def test_every_game_has_a_seat_for_a_person(game, settings, keys):

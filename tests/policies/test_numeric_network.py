@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.interface import ACTION_MASK
@@ -56,7 +56,6 @@ def same(network, batch):
     return narrow
 
 
-@settings(max_examples=30, deadline=None)
 @given(rows=st.integers(1, 9), size=st.integers(1, 40), share=st.floats(0.0, 1.0), seed=st.integers(0, 99))
 def test_losses_and_gradients_are_those_of_all_columns(rows, size, share, seed):
     network = NumericNetwork(NumericSettings(hiddens=[8], init_seed=seed), size, ACTIONS)
@@ -169,7 +168,6 @@ def by_hand(net: CommNetNetwork, team: np.ndarray) -> np.ndarray:
     return head(hidden[0])
 
 
-@settings(max_examples=25, deadline=None)
 @given(agents=st.integers(1, 4), passes=st.integers(1, 3), share=st.booleans(), seed=st.integers(0, 99))
 def test_commnet_is_the_loop_over_agents(agents, passes, share, seed):
     torch.manual_seed(seed)

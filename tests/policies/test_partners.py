@@ -17,9 +17,9 @@ from rllib_llm_comm.evaluation.rollout import evaluate, play, record
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, make_partner, require_wait
-from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from tests.episodes import Noting
 
 AI, DOOR = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/door-v0"
 KITCHEN = {"layout": "cramped_room", "horizon": 150, "observe": ["vector"]}
@@ -37,12 +37,11 @@ def watched(policy, env, episodes=1, **options):
     """All decisions of some episodes, in order, by agent."""
     seen = {agent: [] for agent in policy.seats}
 
-    class Watch(Observer):
-        def on_decisions(self, game, decisions):
-            for agent, decision in decisions.items():
-                seen[agent].append(decision)
+    def note(decisions):
+        for agent, decision in decisions.items():
+            seen[agent].append(decision)
 
-    played = play(policy, episodes=episodes, env=env, observers=[Watch()], **options)
+    played = play(policy, episodes=episodes, env=env, observers=[Noting(note)], **options)
     return seen, played
 
 
@@ -125,7 +124,7 @@ def test_random_is_uniform_among_the_allowed_and_two_of_them_differ():
 def test_noise_and_pauses_are_shares_of_the_decisions():
     steady = {"noise": 0.3, "pauses": 0.2}
     for explore in (True, False):
-        decisions, _ = watched(pair(partner("scripted", **steady)), kitchen(horizon=400), episodes=3, explore=explore)
+        decisions, _ = watched(pair(partner("scripted", **steady)), kitchen(horizon=400), episodes=2, explore=explore)
         made = decisions["alice"]
         least = {round(float(one.probabilities.min()), 6) for one in made}
         assert least == {0.05}  # 0.3 by six actions
@@ -144,25 +143,17 @@ def test_cooks_with_a_habit_leave_the_rest_to_the_other(habit, never, does):
     env = make_env(AI, **KITCHEN)
     held = set()
     policy = pair(partner("scripted"), partner("scripted", habit=habit))
-
-    class Watch(Observer):
-        def on_decisions(self, game, decisions):
-            held.add(getattr(env.kitchen.cook(1).held, "kind", None))
-
-    (episode,) = play(policy, episodes=1, env=env, observers=[Watch()])
+    note = Noting(lambda _: held.add(getattr(env.kitchen.cook(1).held, "kind", None)))
+    (episode,) = play(policy, episodes=1, env=env, observers=[note])
     assert does in held and never not in held and episode.returns["bob"] > 0
 
 
 def test_a_cook_of_one_pot_fills_the_other_never():
     env = make_env(AI, layout="asymmetric_advantages", horizon=150, observe=["vector"])
     pots = {"": set(), "one_pot": set()}
-
-    class Watch(Observer):
-        def on_decisions(self, game, decisions):
-            pots[habit].update(cell for cell in env.kitchen.items() if cell in env.kitchen.layout.cells(POT))
-
-    for habit in pots:
-        play(pair(partner("scripted", habit=habit)), episodes=1, env=env, observers=[Watch()])
+    for habit, used in pots.items():
+        note = Noting(lambda _, used=used: used.update({*env.kitchen.items()} & {*env.kitchen.layout.cells(POT)}))
+        play(pair(partner("scripted", habit=habit)), episodes=1, env=env, observers=[note])
     assert len(env.kitchen.layout.cells(POT)) == 2
     assert pots["one_pot"] < pots[""]
 

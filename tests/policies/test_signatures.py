@@ -263,8 +263,8 @@ def test_stages_play_what_this_file_has_trained_with_its_own_settings(tmp_path, 
     with Ear() as ear, Ear() as evil:
         teacher = {"name": "chat", "model": "m", "base_url": ear.url, "max_retries": 0, "requests_per_minute": 1e6}
         config = {
-            "env_config": {"max_game_steps": 6}, "messages": "teacher", "teacher": teacher, "num_epochs": 1,
-            "num_envs_per_env_runner": 2, "train_batch_size_per_learner": 8,
+            "env_config": {"max_game_steps": 2}, "messages": "teacher", "teacher": teacher, "num_epochs": 1,
+            "num_envs_per_env_runner": 1, "train_batch_size_per_learner": 4,
         }  # fmt: skip
         spec = {
             "verco": {

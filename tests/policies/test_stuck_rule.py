@@ -12,8 +12,8 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import StuckRule, make_partner, pose_of
-from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from tests.episodes import Noting
 from tests.idle_cook import AI, LIKED, idle_cook
 
 KITCHEN = {"layout": "cramped_room", "horizon": 30, "observe": ["vector"], "vector": "planes"}
@@ -50,11 +50,10 @@ def actions_of(partner):
     told = []
     env = make_env(AI, **KITCHEN)
 
-    class Watch(Observer):
-        def on_decisions(self, game, decisions):
-            told.append((decisions["alice"].action, decisions["alice"].probabilities, pose_of(env, "alice")))
+    def note(decisions):
+        told.append((decisions["alice"].action, decisions["alice"].probabilities, pose_of(env, "alice")))
 
-    play(SeatedPolicy({"alice": partner, "bob": stay}), episodes=1, env=env, observers=[Watch()])
+    play(SeatedPolicy({"alice": partner, "bob": stay}), episodes=1, env=env, observers=[Noting(note)])
     return told
 
 

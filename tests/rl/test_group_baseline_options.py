@@ -31,10 +31,9 @@ def config(kind=VercoConfig, games=4, **training):
         (config(), 0),
         # In the suite it waits for the cores of two more processes: up to three minutes.
         pytest.param(config(advantages="grpo", minibatch_size=16), 2, marks=pytest.mark.slow),
-        (config(advantages="grpo", minibatch_size=16), 0),
-        (config(TWOSOMEConfig, group_by="prompt"), 0),
+        (config(TWOSOMEConfig, advantages="grpo", minibatch_size=16, group_by="prompt"), 0),
     ],
-    ids=["rloo", "grpo-two-runners", "grpo", "twosome-prompts"],
+    ids=["rloo", "grpo-two-runners", "twosome-grpo-prompts"],
 )
 def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp_path):
     with running(settings.env_runners(num_env_runners=runners)) as algo:

@@ -118,9 +118,17 @@ def test_an_own_loss_that_is_a_mean_over_rows_is_computed_in_parts():
             terms = super().actor_terms(config, module, batch, fwd_out)
             return terms._replace(policy_loss=2.0 * terms.policy_loss)
 
-    whole, parts = (updated(most, learner=Weighted, num_epochs=1) for most in (None, 70))
+        def other_terms(self, module_id, module, config, fwd_out):
+            return 0.1 * fwd_out["action_dist_inputs"].clamp(min=-10).square().sum(-1).mean()
+
+    whole, parts, plain = (updated(most, learner=own, num_epochs=1) for most, own in
+                           ((None, Weighted), (70, Weighted), (70, Steps)))  # fmt: skip
     require_equal(parts, whole)
     assert sum(parts[2]) == sum(whole[2]) and len(parts[2]) > len(whole[2])
+    ours, plains = (
+        sum(float(one.square().sum()) for one in loop.learner.seen[0].values()) for loop in (parts[0], plain[0])
+    )
+    assert ours > 4 * plains
 
 
 def test_in_half_precision_ratios_are_those_of_the_parts():

@@ -174,19 +174,16 @@ def test_at_first_the_critic_learns_alone():
     assert loop.update()["policy_steps"] == 3
 
 
-def test_advantages_are_divided_by_the_floor_at_least():
-    loop = Loop(config(advantage_floor=10.0, num_epochs=1))
-    std = loop.update()["advantage_std"]
-    assert 0 < std < 10
-    assert float(loop.trained["advantages"].std(correction=0)) == pytest.approx(std / 10, rel=1e-4)
-
-
-def test_gradients_are_clipped_apart():
-    loop = Loop(config(grad_clip=1e-3, num_epochs=1))
-    loop.update()
+def test_one_step_clips_gradients_apart_weighs_losses_and_divides_advantages_by_the_floor_at_least():
+    loop = Loop(config(grad_clip=1e-3, entropy_coeff=0.0, vf_loss_coeff=0.25, advantage_floor=10.0, num_epochs=1))
+    results = loop.update()
     for parameters in (loop.module.actor_parameters(), loop.module.critic_parameters()):
         norm = torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm()
         assert float(norm) <= 1e-3 * 1.01
+    assert results["total_loss"] == pytest.approx(results["policy_loss"] + 0.25 * results["vf_loss"], rel=1e-5)
+    std = results["advantage_std"]
+    assert 0 < std < 10
+    assert float(loop.trained["advantages"].std(correction=0)) == pytest.approx(std / 10, rel=1e-4)
 
 
 def test_minibatches_use_every_decision_once():
@@ -196,9 +193,3 @@ def test_minibatches_use_every_decision_once():
     results = loop.update(episodes)
     assert 2 <= results["minibatches"] <= 2 * -(-decisions // 8)
     assert results["num_module_steps_trained"] == 2 * decisions
-
-
-def test_loss_is_the_weighted_sum():
-    loop = Loop(config(entropy_coeff=0.0, vf_loss_coeff=0.25, num_epochs=1))
-    results = loop.update()
-    assert results["total_loss"] == pytest.approx(results["policy_loss"] + 0.25 * results["vf_loss"], rel=1e-5)

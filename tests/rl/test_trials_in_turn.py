@@ -32,7 +32,7 @@ def figures(result: dict, name: str = "") -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in result.items():
         where = f"{name}/{key}"
-        if key in ("config", "perf", "sample") or any(word in key for word in TIMES):
+        if key in ("config", "perf", "sample", "done") or any(word in key for word in TIMES):
             continue
         if isinstance(value, dict):
             found.update(figures(value, where))
@@ -45,14 +45,17 @@ def settings(run: str, seed: int) -> dict:
     return {**SYSTEMS[run], "env": register(), "seed": seed}
 
 
+def alone(run: str, settings: dict) -> list[dict[str, float]]:
+    """Figures of two iterations without another trial before."""
+    with running(with_policy_folder(find_algorithm(run))(settings)) as algo:
+        return [figures(algo.train()) for _ in range(2)]
+
+
 @pytest.mark.usefixtures("small_ray")
 @pytest.mark.parametrize("run", SYSTEMS)
 def test_a_trial_behind_another_comes_out_as_alone(run, tmp_path):
-    kind = with_policy_folder(find_algorithm(run))
-    alone = kind(settings(run, 1))
-    own = [figures(alone.train()) for _ in range(2)]
-    alone.stop()
-    with running(kind(settings(run, 0))) as shared:
+    own = alone(run, settings(run, 1))
+    with running(with_policy_folder(find_algorithm(run))(settings(run, 0))) as shared:
         other = figures(shared.train())
         gone = weakref.ref(shared.learner_group)
         assert shared.reset(settings(run, 1)) and shared.config.seed == 1 and shared.iteration == 0
@@ -81,21 +84,17 @@ def test_a_trial_with_a_wrong_setting_says_so_and_can_be_stopped():
     shared.stop()
 
 
-def last_results(stage: Path) -> list[dict]:
-    """Last results of a stage's trials."""
-    return [json.loads(path.read_text().splitlines()[-1]) for path in sorted(stage.glob("trial_*/result.json"))]
-
-
+@pytest.mark.usefixtures("small_ray")
 def test_a_sweep_takes_one_process_for_all_its_trials(tmp_path):
     config = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
-    ppo = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 2}}
-    seeds = {"swept": {"grid_search": [0, 1]}, "alone": 1}
-    stages = {name: {**ppo, "config": {**config, "seed": seed}} for name, seed in seeds.items()}
-    (tmp_path / "seeds.json").write_text(json.dumps(stages))
+    swept = {**config, "seed": {"grid_search": [0, 1]}}
+    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 2}, "config": swept}
+    (tmp_path / "seeds.json").write_text(json.dumps({"swept": spec}))
     done = succeeds("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
     assert done.stderr == "", done.stderr
-    swept, (alone,) = (last_results(tmp_path / "results/seeds" / name) for name in seeds)
-    processes = {result["pid"] for result in swept}
-    assert len(swept) == 2 and len(processes) == 1 and alone["pid"] not in processes
-    assert differing([figures(swept[1])], [figures(alone)]) == []
-    assert differing([figures(swept[0])], [figures(swept[1])])
+    results = sorted((tmp_path / "results/seeds/swept").glob("trial_*/result.json"))
+    first, second = (json.loads(path.read_text().splitlines()[-1]) for path in results)
+    assert first["pid"] == second["pid"]
+    (*_, own) = alone("PPO", {**config, "env": "CartPole-v1", "seed": 1})
+    assert differing([own], [figures(second)]) == []
+    assert differing([own], [figures(first)])

@@ -36,7 +36,7 @@ def small_emma(env: str | None = None, **env_config: Any):
         config.environment(env_config=env_config)
         .policy_network(width=8, filters=8, hiddens=[16])
         .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
+        .training(train_batch_size_per_learner=40, minibatch_size=20, num_epochs=1)
         .debugging(seed=0)
     )
 

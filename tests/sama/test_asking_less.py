@@ -10,7 +10,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.planning_game import RulePlayer, planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, WAITED, FailedAttempt, Outcome, PlanRequest, made_plan
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from tools.rules_chat import RulesChat
@@ -135,9 +135,8 @@ def test_a_game_without_rounds_keeps_plans_too():
     with ChatServer(RulesChat().complete) as server:
         env = PlannedSubgoals(kitchen_env(horizon=120), asking(server, ahead=6, menu="possible"), wait=True)
         player, (seen, infos) = env.game.player(), env.reset(seed=0)
-        memory = player.begin(0)
         while env.agents:
-            seen, _, _, _, infos = env.step(player.act(memory, seen))
+            seen, _, _, _, infos = env.step(player.actions(seen))
         metrics = infos["alice"]["episode_metrics"]
     assert metrics["plans_kept"] > 0 and metrics["plan_questions"] == len(server.requests)
     assert metrics["plans"] == metrics["plans_kept"] + metrics["plan_questions"]
@@ -146,14 +145,11 @@ def test_a_game_without_rounds_keeps_plans_too():
 # ---- nobody waits for ever, and nobody is asked for what cannot be -----------------------------------------------
 
 
-class StandsStill:
+class StandsStill(RulePlayer):
     """An executor that never ends its subgoal."""
 
-    def begin(self, seed):
-        return None
-
-    def act(self, memory, observations):
-        return dict.fromkeys(observations, 4)  # a primitive action that changes nothing
+    def action(self, agent, seen):
+        return 4  # a primitive action that changes nothing
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
@@ -161,7 +157,7 @@ def test_an_executor_that_never_ends_its_subgoal_is_waited_for_so_long_and_count
     with ChatServer(RulesChat().complete) as server:
         env = kitchen_env(action_level="primitive", horizon=30)
         planner = make_planner(asking(server, "chat", ahead=ahead))
-        counts = ReflectivePlay(env, StandsStill(), planner, trials=1, patience=10).play(0).counts()
+        counts = ReflectivePlay(env, StandsStill(env), planner, trials=1, patience=10).play(0).counts()
         assert 0 < len(server.requests) == counts["plan_questions"] < 40
     assert counts["subgoals_stuck"] > 0 == counts["subgoals_completed"] and counts["plans_kept"] == 0
 

@@ -49,8 +49,8 @@ def test_trains_saves_and_plays(apart, trained, tmp_path):
     policy = load_policy(path)
     assert policy.manifest.algorithm == "EMMA" and policy.manifest.kind == "grounded"
     env = policy.env(subgoals="planner")
-    result = evaluate(policy, episodes=3, env=env)
-    assert result.lengths == [20] * 3 and "subgoals_share" in result.metrics
+    result = evaluate(policy, episodes=2, env=env)
+    assert result.lengths == [20] * 2 and "subgoals_share" in result.metrics
     assert "overcooked_ai" in write_replay(record(policy), tmp_path / "replay.html").read_text()
 
 
@@ -62,7 +62,7 @@ def test_the_policy_without_ray_acts_as_the_module(trained):
     observations, _ = env.reset(seed=3)
     policy.reset(seed=3)
     frames = {agent: [] for agent in observations}
-    for _ in range(5):
+    for _ in range(3):
         decisions = policy.act(observations)
         for agent, seen in observations.items():
             arrays = encoder.encode(seen, frames[agent], True)

@@ -82,14 +82,16 @@ def by_hand(net, row):
     texts = [encoder.states(padded([s]))[0] for s in sentences(row["manual_tokens"])]
     keys, values = [pooled(part.key, s) for s in texts], [pooled(part.value, s) for s in texts]
     subgoal = row["subgoal_tokens"][row["subgoal_tokens"] > 0].tolist()
-    asked = encoder.states(padded([subgoal]))[0] if subgoal else None
+    if subgoal:
+        states = encoder.states(padded([subgoal]))[0]
+        asked = pooled(part.subgoal_key, states), pooled(part.subgoal_value, states)
 
     def meaning(symbol):
         query = part.query.weight[symbol] / np.sqrt(net.settings.width)
         weights = torch.softmax(torch.stack([query @ key for key in keys]), 0)
         total = sum(w * v for w, v in zip(weights, values, strict=True))
-        if asked is not None:
-            total = total + torch.sigmoid(query @ pooled(part.subgoal_key, asked)) * pooled(part.subgoal_value, asked)
+        if subgoal:
+            total = total + torch.sigmoid(query @ asked[0]) * asked[1]
         return total
 
     planes = []
@@ -109,7 +111,7 @@ def by_hand(net, row):
 @torch.no_grad()
 def test_logits_are_those_of_the_plain_loop():
     env, _, net = network()
-    rows = rows_of(env, steps=2)
+    rows = rows_of(env, steps=2)[:3]
     rows[1]["subgoal_tokens"] = np.zeros_like(rows[1]["subgoal_tokens"])  # nothing is asked for
     texts = EmmaEncoder(load_text_encoder(), SETTINGS).texts
     rows[2] |= texts("go to the pot", "Pots are hot. Onions are round.")
@@ -124,8 +126,8 @@ def test_logits_are_those_of_the_plain_loop():
 @torch.no_grad()
 def test_values_of_rows_do_not_depend_on_each_other():
     env, _, net = network()
-    batch = batch_of(rows_of(env))
-    values = torch.cat([net.values({n: v[i : i + 1] for n, v in batch.items()}) for i in range(24)])
+    batch = batch_of(rows_of(env, steps=4))
+    values = torch.cat([net.values({n: v[i : i + 1] for n, v in batch.items()}) for i in range(8)])
     torch.testing.assert_close(net.values(batch), values, rtol=1e-4, atol=1e-4)
 
 

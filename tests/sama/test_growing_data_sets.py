@@ -107,15 +107,6 @@ def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, t
             assert drawn(again) == grown
 
 
-def test_states_that_are_asked_are_those_of_the_games(data_set):
-    with ChatServer(planner) as server, running(config(LAKE, data_set(LAKE), server.settings(), every=1)) as algo:
-        algo.train()
-        seen = prompts(server)
-        games = [game.game for game in games_of(algo.env_runner)]
-        places = [game.situation_of(game.state(), "alice") for game in games if game.env.unwrapped.agents]
-    assert places and all(any(place in prompt for prompt in seen) for place in places)
-
-
 def test_kitchens_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path):
     tape = Cassette(recording("claude_reward_code"))
     layout, code = get_layout("cramped_room"), tmp_path / "code"
@@ -129,7 +120,7 @@ def test_kitchens_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_p
         return tape.complete(prompt) if "Write a function `reward(state)`" in prompt else planner(prompt)
 
     with ChatServer(answers) as server:
-        built = config(KITCHEN, data_set(KITCHEN, *places), server.settings(), every=1, steps=60)
+        built = config(KITCHEN, data_set(KITCHEN, *places), server.settings(), every=1, steps=30)
         built.planning(subgoal_rewards={"name": "code", "path": str(code), "fallback": "error"})
         with running(built) as algo:
             for _ in range(3):  # a subgoal without code would end the run
@@ -146,7 +137,7 @@ def reward(state):
 """
 
 
-def test_lakes_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path):
+def test_lakes_under_reward_code_get_the_code_of_subgoals_in_their_states(data_set, tmp_path):
     """Code counts from the next time on, where nothing had been earned for want of it."""
 
     def writes(prompt):
@@ -164,7 +155,9 @@ def test_lakes_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
         with running(built) as algo:
             told = algo.train()["new_subgoals"]
             assert told["subgoals"] > 0 and not told["left_out"]
-            game, *others = games_of(algo.env_runner)
+            game, *others = games = games_of(algo.env_runner)
+            places = [one.game.situation_of(one.game.state(), "alice") for one in games if one.unwrapped.agents]
+            assert places and all(any(place in prompt for prompt in prompts(server)) for place in places)
             assert all(other.rewards is game.rewards for other in others)
             for subgoal in drawn(algo) - {FIRST[LAKE]}:
                 game.rewards.prepare(game.game, game.game.state(), "alice", subgoal)

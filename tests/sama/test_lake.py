@@ -49,7 +49,7 @@ def test_the_scripted_planner_sends_both_where_nobody_has_been():
     while env.agents:
         told = [observations[agent]["subgoal"] for agent in ("alice", "bob")]
         assert told[0] != told[1]
-        observations, rewards, *_, infos = env.step(player.act(None, observations))
+        observations, rewards, *_, infos = env.step(player.actions(observations))
     assert infos["alice"]["episode_metrics"]["fallen"] >= 1  # as nobody knows of the holes
     assert infos["alice"]["episode_metrics"]["subgoals_completed"] >= 3
 
@@ -86,14 +86,14 @@ def test_walkers_take_a_shortest_way_and_stay(seed, data):
     while env.agents and steps < 20 and not game.waits(game.state(), agent, subgoal):
         if "arrived" in env.lake.fates:
             break
-        env.step(game.player().act(None, told(**{agent: subgoal, other: ""})))
+        env.step(game.player().actions(told(**{agent: subgoal, other: ""})))
         steps += 1
     state = game.state()
     i = ("alice", "bob").index(other)
     assert state.cells[i] == start.cells[i]
     if game.waits(state, agent, subgoal):
         assert effort <= steps <= effort + 2  # around the other one, if that stands in the way
-        env.step(game.player().act(None, told(**{agent: subgoal, other: ""})))
+        env.step(game.player().actions(told(**{agent: subgoal, other: ""})))
         assert game.state().cells == state.cells
     else:  # its target was on the way, or the other one stands where it should go
         assert "arrived" in state.fates or game.meant(subgoal) == start.cells[i]
@@ -109,7 +109,7 @@ def test_walkers_go_where_somebody_has_been():
     game = planning_game(env)
     for subgoal, steps in (("go to column 2, row 0", 2), ("go to column 2, row 1", 1), ("go to column 0, row 1", 4)):
         for _ in range(steps):
-            env.step(game.player().act(None, told(alice=subgoal, bob="")))
+            env.step(game.player().actions(told(alice=subgoal, bob="")))
     assert env.lake.cells[0] == (0, 1)  # not by the two steps over the hole
 
 
@@ -118,7 +118,7 @@ def test_walkers_are_not_sent_into_one_cell_by_themselves(seed, slip):
     env = PlannedSubgoals(parallel_env(layout="random", layout_seed=seed, size=3, slip=slip, horizon=30), "random")
     observations, infos = env.reset(seed=seed)
     while env.agents:
-        observations, *_, infos = env.step(env.game.player().act(None, observations))
+        observations, *_, infos = env.step(env.game.player().actions(observations))
         if not slip:
             assert not any("blocked" in info["events"] for info in infos.values())
 
@@ -273,7 +273,7 @@ def test_the_recording_answers_whole_games_with_reflection(prepared, slip, point
     for trials in (0, 1):
         env = parallel_env(layout=["1.2", ".H.", "b.a"], slip=slip, observe=["text"])
         play = ReflectivePlay(env, planning_game(env).player(), make_planner(how), trials=trials, patience=12)
-        games = [play.play(seed=seed).to_json() for seed in range(1000, 1008)]
+        games = [play.play(seed=seed).to_json() for seed in range(1000, 1003)]
         reached.append(sum(sum(game["returns"].values()) for game in games) / len(games))
     assert points is None or tuple(reached) == points
 

@@ -84,12 +84,11 @@ def test_the_scripted_plan_shares_the_work():
     _, game = started()
     plan = make_planner("scripted").plan(PlanRequest(game, game.state()))
     assert plan.by_agent() == {"alice": "mine with idle peasants", "bob": "mine with idle peasants"}
-    for _ in range(3):
-        env, game = started()
-        step(env, alice="mine with idle peasants", bob="mine with idle peasants")
-        step(env, alice="train 1 peasant")
-        wanted = game.scripted(game.state())[1]
-        assert len([words for words in wanted.values() if words.startswith("build")]) <= 1
+    env, game = started()
+    step(env, alice="mine with idle peasants", bob="mine with idle peasants")
+    step(env, alice="train 1 peasant")
+    wanted = game.scripted(game.state())[1]
+    assert len([words for words in wanted.values() if words.startswith("build")]) <= 1
 
 
 def test_commanders_that_do_as_they_are_told_win():
@@ -107,7 +106,7 @@ def test_followers_command_once_and_the_nearest_number():
     player = planning_game(env).player()
 
     def act(subgoal):
-        action = player.act(player.begin(0), {"alice": {**observations["alice"], "subgoal": subgoal}})
+        action = player.actions({"alice": {**observations["alice"], "subgoal": subgoal}})
         return env.action_phrases("alice")[action["alice"]], action
 
     assert act("")[0] == act("train 2 dragons")[0] == "wait"
@@ -181,15 +180,16 @@ def test_a_subgoal_that_is_given_again_begins_anew_for_code_as_for_the_exact_tes
 
 
 def test_whole_games_pay_what_the_exact_tests_pay(tmp_path):
-    (tmp_path / "train_3_peasants.py").write_text(SINCE)
+    (tmp_path / "train_1_peasant.py").write_text(SINCE.replace("3", "1"))
     env = minirts.parallel_env(numbers=EVERY, observe=["text"], max_tick=1000)
     told = {"name": "code", "path": str(tmp_path), "fallback": "rules"}
     game = PlannedSubgoals(env, "scripted", subgoal_rewards=told)
-    observations, infos = game.reset(seed=0)
+    observations, _ = game.reset(seed=0)
     player = game.game.player()
     while game.agents:
-        observations, _, _, _, infos = game.step(player.act(None, observations))
-    assert infos["alice"]["episode_metrics"]["rewards_differing"] == 0
+        observations, _, _, _, infos = game.step(player.actions(observations))
+    metrics = infos["alice"]["episode_metrics"]
+    assert metrics["rewards_differing"] == 0 < metrics["judgements_by_code"]
 
 
 def test_the_sandbox_bounds_code_that_counts_since(war):
@@ -312,10 +312,9 @@ def test_after_the_opening_nobody_is_told_anything():
         env = PlannedSubgoals(minirts.parallel_env(numbers=EVERY, max_tick=1200), how, wait=True)
         seen, _ = env.reset(seed=0)
         player, told = env.game.player(), []
-        memory = player.begin(0)
         while env.agents:
             told.append({agent: one["subgoal"] for agent, one in seen.items()})
-            seen, *_ = env.step(player.act(memory, seen))
+            seen, *_ = env.step(player.actions(seen))
         assert env.plan.alone and len(server.requests) == 1
         assert set(told[0].values()) != {""} and set(told[-1].values()) == {""}
         disturbed = {"name": "disturbed", "planner": how, "share": 1.0}

@@ -169,7 +169,7 @@ def step(game, told):
     asked = {
         agent: {"subgoal": told.get(agent, "")} for agent in env.agents if env.level.needs_action(env.players[agent])
     }
-    env.step(player.act(player.begin(0), asked))
+    env.step(player.actions(asked))
     return game.passed()
 
 

@@ -56,7 +56,7 @@ def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_che
         )
         .planning(planner={"name": "guessing"}, subgoals_to=["alice"], subgoal_reward=0.0)
         .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=32, num_epochs=1)
+        .training(train_batch_size_per_learner=16, num_epochs=1)
         .debugging(seed=0)
     ) as algo:
         assert algo.train()["env_runners"]["plans"] >= 1
@@ -92,7 +92,7 @@ def test_agents_are_evaluated_under_a_planner_while_they_learn():
 def test_a_planner_is_a_setting():
     settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
     planning = {"planner": "plan4mc", "subgoal_reward": 2.0, "patience": 8, "replan": "all"}
-    emma = small_emma(ENV_ID, **settings).training(train_batch_size_per_learner=120)
+    emma = small_emma(ENV_ID, **settings).training(train_batch_size_per_learner=80)
     with running(emma.planning(**planning)) as algo:
         told, path = algo.train()["env_runners"], algo.save_to_path()
         wrapper = algo.env_runner.env.envs[0].unwrapped.env

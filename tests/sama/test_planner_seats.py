@@ -47,16 +47,17 @@ KITCHEN, SALAD, LAKE, WAR = (
 SALAD_GAME, EMMA = "rllib_llm_comm/overcooked_text-v0", "trained:zoo:emma_cramped_room"
 TOLD = {
     "map_name": "B", "recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"],
-    "max_game_steps": 60,
+    "max_game_steps": 40,
 }  # fmt: skip
-SHORT = {KITCHEN: {"horizon": 40}, SALAD: TOLD, LAKE: {"horizon": 20}, WAR: {"max_tick": 100}}
+SHORT = {KITCHEN: {"horizon": 15}, SALAD: TOLD, LAKE: {"horizon": 20}, WAR: {"max_tick": 200}}
 
 
 @pytest.mark.parametrize("seats", ["central", "apart"])
 @pytest.mark.parametrize("env_id", SEATS)
 def test_they_keep_the_contract_of_environments(env_id, seats):
-    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats}, steps=40)
+    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats}, steps=20)
     assert [result for result in results if not result.ok] == []
+    assert {one.name.split()[0] for one in results if one.status == "skipped"} == {"MAPPO", "QMIX"}, "not by numbers"
 
 
 def play(env, choose, seed=0):
@@ -85,7 +86,7 @@ def test_rules_in_the_seats_play_as_the_planner_by_rules(layout):
     planned = PlannedSubgoals(inner, "scripted", subgoal_reward=0.0)
     player, (observations, _), points = planning_game(inner).player(), planned.reset(seed=0), 0.0
     while planned.agents:
-        observations, rewards, *_ = planned.step(player.act(None, observations))
+        observations, rewards, *_ = planned.step(player.actions(observations))
         points += sum(rewards.values()) / len(rewards)
     assert total >= 0.8 * points > 0
 
@@ -182,8 +183,10 @@ def test_the_enemy_in_the_fog_is_told_to_seats_that_see_the_truth(view):
     assert ("In truth the enemy has" in observations["alice"]["text"]) is (view == "truth")
 
 
-def test_a_menu_without_entries_is_told():
+def test_a_menu_without_entries_is_told_and_nobody_plans_for_planners():
     env = make_env(KITCHEN)
+    with pytest.raises(UserError, match="overcooked_ai-v0"):
+        PlannedSubgoals(env, "scripted")
     env.reset(seed=0)
     env.game.possible = lambda state, agent: []
     with pytest.raises(UserError, match="possible"):
@@ -224,11 +227,6 @@ def test_walkers_that_read_numbers_carry_subgoals_out_for_seats_and_for_planners
         assert PlannedGames(PolicyExecutor(load_policy(path), "walkers"), {}, setup).play(0)["metrics"]["plans"] >= 1
 
 
-def test_nobody_plans_for_planners():
-    with pytest.raises(UserError, match="overcooked_ai-v0"):
-        PlannedSubgoals(make_env(KITCHEN), "scripted")
-
-
 def planners_of_salads(kind, rows, env_config, **training):
     return (
         kind()
@@ -244,7 +242,7 @@ def planners_of_salads(kind, rows, env_config, **training):
 @pytest.fixture(scope="module", params=["central", "apart"])
 def trained(request, small_ray, tmp_path_factory):
     """Planners after one iteration, who draw nearly uniformly."""
-    with running(planners_of_salads(VercoConfig, 64, {"game": TOLD, "seats": request.param})) as algo:
+    with running(planners_of_salads(VercoConfig, 32, {"game": TOLD, "seats": request.param})) as algo:
         assert algo.train()["env_runners"]["subgoals_given"] > 0
         return request.param, algo.save_to_path(str(tmp_path_factory.mktemp("planner") / "checkpoint"))
 
@@ -252,17 +250,10 @@ def trained(request, small_ray, tmp_path_factory):
 one_kind_of_seats = pytest.mark.parametrize("trained", ["central"], indirect=True)
 
 
-GROUPS = {"group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
+GROUPS = {"advantages": "grpo", "group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("config", "training"),
-    [
-        (TWOSOMEConfig, {}),
-        (VercoConfig, {**GROUPS, "advantages": "rloo"}),
-        (VercoConfig, {**GROUPS, "advantages": "grpo"}),
-    ],
-)
+@pytest.mark.parametrize(("config", "training"), [(TWOSOMEConfig, {}), (VercoConfig, GROUPS)])
 def test_other_algorithms_train_seats_too(small_ray, config, training):
     short = {"game": {**TOLD, "max_game_steps": 20}, "seats": "central"}
     with running(planners_of_salads(config, 32, short, **training)) as algo:
@@ -493,10 +484,3 @@ def test_a_part_of_the_study_has_rules_and_random_draws_beside_it(tmp_path):
     assert {"references", "clone", *(f"cloned_ppo_talk{how}" for how in ("", ".sampled", ".messages_none"))} <= stages
     assert "cloned_ppo" not in stages
     assert check_stages(make_stages(part.experiments, lambda stage, _: tmp_path / stage), {}) >= 1
-
-
-def test_a_checkpoint_of_no_planner_is_refused():
-    with pytest.raises(UserError, match="planner"):
-        make_planner("trained:zoo:told_salad")
-    with pytest.raises(UserError, match="policy"):
-        make_planner("trained")

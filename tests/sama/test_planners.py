@@ -42,7 +42,7 @@ def test_what_rules_plan_and_what_is_drawn_is_possible(layout, seed, share):
     game = kitchen(layout, seed)
     state = game.state()
     by_rules = [make_planner(name) for name in ("scripted", "plan4mc")]
-    for made in (*by_rules, RandomPlanner(seed), DisturbedPlanner(ScriptedPlanner(), share, seed)):
+    for made in (*by_rules, RandomPlanner(seed=seed), DisturbedPlanner(ScriptedPlanner(), share=share, seed=seed)):
         plan = made.plan(PlanRequest(game, state))
         assert list(plan.by_agent()) == ["alice", "bob"] and plan.goal
         assert made not in by_rules or plan.planner == made.name
@@ -86,19 +86,28 @@ CHAT, SAMA = {"name": "chat", **MODEL}, {"name": "sama", **MODEL}
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ("nobody", "`planner`"), (["scripted"], "`planner`"), ({"name": "disturbed", "planner": 5}, "`planner`"),
-        ({"name": "disturbed", "share": 1.5}, "`share`"), ({"name": "scripted", "examples": 1}, "`examples`"),
-        ({"name": "random", "seed": -1}, "`seed`"), ({"name": "guessing", "seed": -1}, "`seed`"),
-        ({"name": "cassette"}, "`cassette` is not set"), ({"name": "cassette", "cassette": 5}, "`cassette`"),
-        ({"name": "chat"}, "`chat` is not set"), ({"name": "chat", "chat": "gpt-4o"}, "`chat`"),
+        ("nobody", "`planner`"), (["scripted"], "`planner`"),
+        ({"name": "disturbed", "planner": 5}, "`planner.planner` is 5"),
+        ({"name": "disturbed", "share": 1.5}, "`planner.share`"),
+        ({"name": "scripted", "examples": 1}, "`planner.examples`"),
+        ({"name": "random", "seed": -1}, "`planner.seed`"), ({"name": "guessing", "seed": -1}, "`planner.seed`"),
+        ({"name": "cassette"}, "`cassette` is not set"), ({"name": "cassette", "cassette": 5}, "`planner.cassette`"),
+        ({"name": "chat"}, "`chat` is not set"), ({"name": "chat", "chat": "gpt-4o"}, "`planner.chat`"),
         ({"name": "chat", "chat": {"cassette": 5}}, "`cassette`"), ({**CHAT, "exampels": 1}, "Did you mean 'examples'"),
-        ({**CHAT, "examples": 2}, "`examples`"), ({**CHAT, "irrelevant_examples": 2}, "`irrelevant_examples`"),
-        ({**CHAT, "nearest": "luck"}, "`nearest`"), ({**CHAT, "fallback": "luck"}, "`fallback`"),
-        ({**CHAT, "ahead": 9}, "`ahead`"), ({**CHAT, "manual": "none.md"}, "'none.md'"),
-        ({**CHAT, "prompts": "paper"}, "`prompts`"), ({"name": "deps", **MODEL, "ahead": 4}, "`ahead`"),
-        ({**SAMA, "menu": "all"}, "`menu`"), ({**SAMA, "fallback": "rules"}, "`fallback`"),
-        ({**SAMA, "memory": "none"}, "`memory`"), ({**SAMA, "view": "sky"}, "`view`"),
-        ({**SAMA, "prompts": "theirs"}, "`prompts`"), ({**SAMA, "translation": "/nowhere.json"}, "run: translate"),
+        ({**CHAT, "examples": 2}, "`planner.examples`"),
+        ({**CHAT, "irrelevant_examples": 2}, "`planner.irrelevant_examples`"),
+        ({**CHAT, "nearest": "luck"}, "`planner.nearest`"), ({**CHAT, "fallback": "luck"}, "`planner.fallback`"),
+        ({**CHAT, "ahead": 9}, "`planner.ahead`"), ({**CHAT, "manual": "none.md"}, "'none.md'"),
+        ({**CHAT, "prompts": "paper"}, "`planner.prompts`"), ({"name": "deps", **MODEL, "ahead": 4}, "`planner.ahead`"),
+        ({**SAMA, "menu": "all"}, "`planner.menu`"), ({**SAMA, "fallback": "rules"}, "`planner.fallback`"),
+        ({**SAMA, "memory": "none"}, "`planner.memory`"), ({**SAMA, "view": "sky"}, "`planner.view`"),
+        ({**SAMA, "prompts": "theirs"}, "`planner.prompts`"),
+        ({**SAMA, "translation": "/nowhere.json"}, "run: translate"),
+        ({"name": "random", "subgoals": 3}, "`planner.subgoals` is 3 but must be a text"),
+        ({"name": "trained", "policy": "x", "greedy": 1}, "`planner.greedy` is 1 but must be true or false"),
+        ({"name": "disturbed", "planner": {"name": "random", "seed": -1}}, "`planner.planner.seed`"),
+        ({**CHAT, "cassette": "sama"}, "`planner.cassette` is no known key"),
+        ("trained", "`planner.policy` is missing"), ("trained:zoo:told_salad", "planner"),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_told(settings, match):
@@ -302,7 +311,7 @@ def test_a_larger_share_replaces_all_that_a_smaller_one_does(layout, seed):
     own = ScriptedPlanner().plan(request).by_agent()
     drawn = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        planner = DisturbedPlanner(ScriptedPlanner(), share)
+        planner = DisturbedPlanner(ScriptedPlanner(), share=share)
         planner.reseed(seed)
         planner.begin()
         plan = planner.plan(request)
@@ -314,14 +323,14 @@ def test_a_larger_share_replaces_all_that_a_smaller_one_does(layout, seed):
 
 
 def test_the_share_is_that_of_the_subgoals(game):
-    planner = DisturbedPlanner(ScriptedPlanner(), 0.3)
+    planner = DisturbedPlanner(ScriptedPlanner(), share=0.3)
     for _ in range(500):
         planner.plan(PlanRequest(game, game.state()))
     assert 0.25 < planner.replaced / 1000 < 0.35
 
 
 def test_the_same_seed_draws_the_same(game):
-    for made in (RandomPlanner(), DisturbedPlanner(RandomPlanner(), 0.5)):
+    for made in (RandomPlanner(), DisturbedPlanner(RandomPlanner(), share=0.5)):
         drawn = []
         for seed in (7, 8, 7):
             made.reseed(seed)
@@ -332,12 +341,12 @@ def test_the_same_seed_draws_the_same(game):
 
 def test_what_is_drawn_stays_until_it_has_ended(game):
     state = game.state()
-    planner = DisturbedPlanner(ScriptedPlanner(), 1.0)
+    planner = DisturbedPlanner(ScriptedPlanner(), share=1.0)
     first = planner.plan(PlanRequest(game, state)).by_agent()
     second = planner.plan(PlanRequest(game, state, current={"alice": "", "bob": first["bob"]})).by_agent()
     assert second["bob"] == first["bob"] and planner.replaced == 3
     # An agent that goes on with what the other planner still wants gets nothing new, and so nothing random.
-    calm = DisturbedPlanner(ScriptedPlanner(), 1.0)
+    calm = DisturbedPlanner(ScriptedPlanner(), share=1.0)
     own = ScriptedPlanner().plan(PlanRequest(game, state)).by_agent()
     assert calm.plan(PlanRequest(game, state, current=own)).by_agent() == own and calm.replaced == 0
     wild = RandomPlanner()
@@ -439,7 +448,11 @@ def test_a_planner_in_a_thread_is_told_on_too():
 
 @pytest.mark.parametrize(
     ("planner", "replan"),
-    [(Says(), "all"), (DisturbedPlanner(Says(), share=0.0), "any"), (DisturbedPlanner(Says(agent="x"), 1.0), "any")],
+    [
+        (Says(), "all"),
+        (DisturbedPlanner(Says(), share=0.0), "any"),
+        (DisturbedPlanner(Says(agent="x"), share=1.0), "any"),
+    ],
 )
 def test_whole_games_end_with_the_sentence(planner, replan):
     games = PlannedGames(ScriptedExecutor(), {"layout": "cramped_room"}, PlanningSetup(planner=planner, replan=replan))

@@ -17,6 +17,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
+from rllib_llm_comm.policies.decision import Policy, unweighed
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.sama.planning_game import planning_game
@@ -26,25 +27,26 @@ from rllib_llm_comm.sama.reflection import ReflectivePlay
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
-class Obedient:
+class Obedient(Policy):
     """Goes where it is told; what it remembers is how often it was asked, and its random numbers."""
 
-    def __init__(self, env, refuses=lambda agent, subgoal, asked: False):
-        self.env, self.refuses = env, refuses
+    def __init__(self, game, refuses=lambda agent, subgoal, asked: False):
+        self.game, self.refuses = game, refuses
 
     def begin(self, seed):
         return {"asked": 0, "rng": np.random.default_rng(seed)}
 
-    def act(self, memory, observations):
+    def act_together(self, requests, explore=True):
+        ((memory, observations),) = requests
         memory["asked"] += 1
-        layout, actions = self.env.kitchen.layout, {}
+        layout, decisions = self.game.kitchen.layout, {}
         for agent, seen in observations.items():
             x, y = parse_subgoal(layout, seen["subgoal"]).cell
             if self.refuses(agent, seen["subgoal"], memory["asked"]):
-                x, y = self.env.kitchen.cook(self.env.players[agent]).cell
-            actions[agent] = y * layout.width + x
+                x, y = self.game.kitchen.cook(self.game.players[agent]).cell
+            decisions[agent] = unweighed(y * layout.width + x)
             memory["rng"].random()
-        return actions
+        return [decisions]
 
 
 def everything(env) -> dict:

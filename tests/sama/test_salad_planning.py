@@ -30,7 +30,7 @@ def followed(seed, planner="scripted", env_config=None, **settings):
     player = env.game.player()
     while env.agents:
         choosing = {agent: observations[agent] for agent in env.agents if infos[agent]["needs_action"]}
-        observations, _, _, _, infos = env.step(player.act(None, choosing))
+        observations, _, _, _, infos = env.step(player.actions(choosing))
     return env, infos["alice"]
 
 
@@ -69,7 +69,7 @@ def test_only_those_named_are_told_and_paid():
     while env.agents:
         assert observations["bob"]["subgoal"] == "" and observations["alice"]["subgoal"]
         told = {agent: {"subgoal": env.tracker.told[agent]} for agent in env.agents if infos[agent]["needs_action"]}
-        observations, rewards, _, _, infos = env.step(player.act(None, told))  # both do what is planned for them
+        observations, rewards, _, _, infos = env.step(player.actions(told))  # both do what is planned for them
         for agent, reward in rewards.items():
             earned[agent] += reward
             assert sum(infos[agent]["step_rewards"]) == pytest.approx(reward)
@@ -92,9 +92,8 @@ def test_who_is_told_must_be_agents(told):
 
 
 def test_a_guess_tells_nothing_of_the_order():
-    guessed = []
+    guessed, env = [], PlannedSubgoals(parallel_env(**HIDDEN_ORDER), {"name": "guessing"})
     for seed in range(300):
-        env = PlannedSubgoals(parallel_env(**HIDDEN_ORDER), {"name": "guessing"})
         env.reset(seed=seed)
         guessed.append((env.kitchen.recipe, env.plan.goal.removeprefix("serve a ")))
         assert env.plan.planner == "guessing" and env.plan.of("alice") == f"chop the {guessed[-1][1].split()[0]}"
@@ -158,7 +157,7 @@ def test_moments_of_a_step_and_what_is_done_in_them(seed, map_name, level):
 def test_rounds_tell_only_those_named():
     env, seen = parallel_env(**HIDDEN_ORDER), []
 
-    def watch(attempt, observations, *rest):
+    def watch(attempt, game, observations, decisions):
         seen.append({agent: observed["subgoal"] for agent, observed in observations.items()})
 
     how = {"trials": 0, "subgoals_to": ["alice"], "watch": watch}

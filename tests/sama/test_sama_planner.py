@@ -12,6 +12,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import RulePlayer
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, PlanRequest
 from rllib_llm_comm.sama.reflection import ChatReflector, ReflectivePlay
 from rllib_llm_comm.sama.translation import Translator, to_json
@@ -133,14 +134,11 @@ def test_reflection_tells_what_was_done_in_the_models_own_words(game):
     assert "alice was told to fetch an onion: not done in time.\nbob was told to wait: done." in model.prompts[0]
 
 
-class Idle:
+class Idle(RulePlayer):
     """A player that stays where it is, so that every subgoal but waiting fails."""
 
-    def begin(self, seed):
-        return None
-
-    def act(self, memory, observations):
-        return {agent: 11 if agent == "alice" else 8 for agent in observations}
+    def action(self, agent, seen):
+        return 11 if agent == "alice" else 8
 
 
 @pytest.mark.parametrize(("memory", "told"), [("episode", True), ("round", False)])
@@ -156,7 +154,7 @@ def test_an_episode_keeps_its_failed_plans(memory, told):
 
     model.complete = answer
     env, planner = kitchen_env(horizon=40), make_planner({**SHORT, "memory": memory}, model)
-    played = ReflectivePlay(env, Idle(), planner, trials=1, patience=10).play(0)
+    played = ReflectivePlay(env, Idle(env), planner, trials=1, patience=10).play(0)
     assert played.reflections > 0 and len(played.rounds) > 1
     earlier = [prompt for prompt in prompts if "This was tried earlier in this game and failed" in prompt]
     assert bool(earlier) == told

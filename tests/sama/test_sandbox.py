@@ -24,7 +24,7 @@ STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "ag
 
 @pytest.fixture(scope="module")
 def sandbox():
-    made = Sandbox(SandboxLimits(seconds=0.25, megabytes=48))
+    made = Sandbox(SandboxLimits(seconds=0.1, megabytes=48))
     yield made
     made.close()
 
@@ -161,33 +161,25 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "source", [*ESCAPES.values(), *BOMBS.values(), *WRONG.values()], ids=[*ESCAPES, *BOMBS, *WRONG]
-)
-def test_attempts_are_refused_in_one_sentence(sandbox, tmp_path, source):
+ATTEMPTS = {**ESCAPES, **BOMBS, **WRONG}
+WHY = {
+    "import inside": "imports .* line 2", "class tuple": r"`\.__subclasses__` in line 2",
+    "no function": "outside of functions in line 1", "endless loop": r"more than 0\.1 s", "long list": "memory",
+    "recursion": "calls itself", "deep brackets": "Python|deeply", "two": "returned 2,", "true": "returned True,",
+    "a huge number": "returned a int,", "error": "KeyError: none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_attempts_are_refused_in_one_sentence_that_says_why(sandbox, tmp_path, name):
     canary = tmp_path / "canary"
-    with pytest.raises(RefusedCodeError) as caught:
-        sandbox.run(source.replace("{canary}", str(canary)), STATE)
+    with pytest.raises(RefusedCodeError, match=WHY.get(name)) as caught:
+        sandbox.run(ATTEMPTS[name].replace("{canary}", str(canary)), STATE)
     said = str(caught.value)
     assert said.startswith("The reward code is refused: ") and said.endswith("0 if not.") and "\n" not in said
     assert "Refused(" not in said and len(said) < 400 and isinstance(caught.value, UserError)
     assert not canary.exists()
     assert sandbox.run(GOOD["plain"], STATE) == 1  # and the next code runs as ever
-
-
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        (ESCAPES["import inside"], "imports .* line 2"), (ESCAPES["class tuple"], r"`\.__subclasses__` in line 2"),
-        (ESCAPES["no function"], "outside of functions in line 1"), (BOMBS["endless loop"], r"more than 0\.25 s"),
-        (BOMBS["long list"], "memory"), (BOMBS["recursion"], "calls itself"), (BOMBS["deep brackets"], "Python|deeply"),
-        (WRONG["two"], "returned 2,"), (WRONG["true"], "returned True,"), (WRONG["a huge number"], "returned a int,"),
-        (WRONG["error"], "KeyError: none"),
-    ],
-)  # fmt: skip
-def test_the_sentence_says_why(sandbox, source, why):
-    with pytest.raises(RefusedCodeError, match=why):
-        sandbox.run(source, STATE)
 
 
 def test_time_that_is_not_spent_computing_does_not_count(sandbox):
@@ -201,7 +193,7 @@ def test_time_that_is_not_spent_computing_does_not_count(sandbox):
     assert sandbox.run(source, {}) == 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.text(max_size=200), st.booleans())
 def test_any_text_is_refused_or_runs(sandbox, text, inside):
     source = f"def reward(state):\n    return {text}" if inside else text

@@ -144,11 +144,11 @@ def test_code_that_fails_is_counted(steps):
 def test_plain_states_tell_enough_for_every_subgoal():
     """Code for each subgoal of a kitchen that reads plain states only agrees with the exact test in every step."""
     layout = "forced_coordination"
-    kitchen, steps, total = get_layout(layout), steps_of(layout, 120, 2), Agreement()
+    kitchen, steps, total = get_layout(layout), steps_of(layout, 60, 2), Agreement()
     for goal in all_subgoals(kitchen):
         code = code_for(goal, places_of(kitchen).names[goal.cell])
         total += measured(code, subgoal_text(kitchen, goal), steps, layout)
-    assert total.both > 100 and total.share == 1.0 and total.steps == 240 * len(all_subgoals(kitchen))
+    assert total.both > 50 and total.share == 1.0 and total.steps == 120 * len(all_subgoals(kitchen))
 
 
 def code_for(goal: Subgoal, place: str) -> str:
@@ -226,8 +226,14 @@ def played(env) -> tuple[list, list, dict]:
     return earned, told, infos["alice"]["episode_metrics"]
 
 
-def test_right_code_pays_what_the_exact_tests_pay(tmp_path, codes):
-    exact, by_code = played(planned()), played(planned(subgoal_rewards=written(tmp_path, codes)))
+@pytest.fixture(scope="module")
+def exact():
+    """An episode in which the exact tests judge."""
+    return played(planned())
+
+
+def test_right_code_pays_what_the_exact_tests_pay(tmp_path, codes, exact):
+    by_code = played(planned(subgoal_rewards=written(tmp_path, codes)))
     assert exact[:2] == by_code[:2] and exact[2]["subgoals_completed"] >= 5
     assert by_code[2] == {**exact[2], **BY_CODE, "judgements_by_code": 120.0}
 
@@ -247,20 +253,20 @@ def test_wrong_code_is_obeyed_and_counted(tmp_path, codes):
         (None, "has no code for it"),
     ],
 )
-def test_refused_code_is_told_once_and_the_exact_test_takes_its_place(tmp_path, codes, caplog, source, why):
+def test_refused_code_is_told_once_and_the_exact_test_takes_its_place(tmp_path, codes, exact, caplog, source, why):
     bad = {subgoal: code for subgoal, code in codes.items() if subgoal != ADD}
     if source is not None:
         bad[ADD] = source
     with caplog.at_level(logging.WARNING):
         earned, told, metrics = played(planned(subgoal_rewards=written(tmp_path, bad)))
-    assert (earned, told) == played(planned())[:2]
+    assert (earned, told) == exact[:2]
     assert metrics["rewards_refused"] == 1 and metrics["rewards_differing"] == 0
     assert 0 < metrics["judgements_by_rules"] < metrics["judgements_by_code"]
     (said,) = [record.getMessage() for record in caplog.records]
     assert ADD in said and why in said and "exact test takes its place" in said and "\n" not in said
 
 
-def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path):
+def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path, exact):
     def model(prompt: str) -> str:
         subgoal = re.search(r"The subgoal:\n(.*)\n", prompt).group(1)
         return f"```python\n{right_code(subgoal)}```"
@@ -271,7 +277,7 @@ def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path):
         env = planned(subgoal_rewards=kept, wait=True)
         earned, told, metrics = played(env)
         occurred = {subgoal for attempt in env.attempts for subgoal in attempt.plan.by_agent().values()}
-        assert earned == played(planned())[0]
+        assert earned == exact[0]
         assert metrics["rewards_differing"] == 0 and len(server.requests) == len(occurred) == metrics["plan_requests"]
         assert played(planned(subgoal_rewards=kept, wait=True))[0] == earned and len(server.requests) == len(occurred)
     assert {path.stem for path in (tmp_path / "code").glob("*.py")} == set(map(file_name, occurred))
@@ -279,14 +285,14 @@ def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path):
     assert played(again)[0] == earned
 
 
-def test_a_model_that_writes_no_usable_code_is_told_once(caplog):
+def test_a_model_that_writes_no_usable_code_is_told_once(exact, caplog):
     with ChatServer("no") as server, caplog.at_level(logging.WARNING):
         asked = server.settings(max_tokens=1000)
         env = planned(subgoal_rewards={"name": "chat", "chat": asked}, wait=True)
         earned, _, metrics = played(env)
         occurred = {subgoal for attempt in env.attempts for subgoal in attempt.plan.by_agent().values()}
         assert len(server.requests) == 2 * len(occurred)
-    assert earned == played(planned())[0] and metrics["rewards_refused"] == len(occurred) == len(caplog.records)
+    assert earned == exact[0] and metrics["rewards_refused"] == len(occurred) == len(caplog.records)
     assert metrics["judgements_by_code"] == 0 < metrics["judgements_by_rules"]
 
 

@@ -323,6 +323,7 @@ PUT = "put the onion into the pot"
         (PUT, "do nothing", False), (PUT, "go north", False), ("wait by the pot", "nothing would happen", True),
         ("turn north", "faces up", True), ("turn north", "move north", False), ("keep facing north", "stay", True),
         ("go west", "walk left", True), ("go west", "bake a cake", None), ("go west", "x" * 10_000, None),
+        (PUT, "do nothing" + " at all" * 100, None), ("go west", f"he would{' ' * 200}go west", True),
     ],
 )  # fmt: skip
 def test_other_wordings(truth, words, verdict):

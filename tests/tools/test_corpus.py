@@ -18,7 +18,7 @@ from tools.embedded_model.train import CORPORA, main
 
 def test_the_games_foods_occur_in_no_kitchen():
     assert not set(FOODS) & set(HELD_OUT_FOODS)
-    corpus = list(documents(3000, 7))
+    corpus = list(documents(1000, 7))
     kitchens = " ".join(d.prompt + d.answer for d in corpus if d.kind in ("next step", "request", "message"))
     others = " ".join(d.prompt + d.answer for d in corpus if d.kind in ("recipe", "question", "dialogue"))
     for food in HELD_OUT_FOODS:
@@ -38,7 +38,7 @@ def test_the_cook_has_an_answer_in_every_kitchen(seed):
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_corpus_is_fixed_by_its_seed(name):
     read = CORPORA[name].read
-    assert read(20, 3) == read(20, 3) != read(20, 4)
+    assert read(5, 3) == read(5, 3) != read(5, 4)
 
 
 def test_one_command_makes_a_model(tmp_path):

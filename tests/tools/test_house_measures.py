@@ -8,9 +8,10 @@ def test_a_setting_is_declared_once():
     assert {key: declarations(key) for key in homes} == {key: [home] for key, home in homes.items()}
 
 
-def test_the_way_of_verco_begins_at_its_algorithm_and_ends_at_shared_learners():
+def test_the_way_of_verco_holds_its_stage_its_language_and_shared_learners_but_no_other_method():
     way = way_of_verco()
-    assert {"rllib_llm_comm.verco.verco", "rllib_llm_comm.rl.multi_agent_ppo_learner"} <= set(way)
+    ours = ("experiments.tune_stage", "verco.verco", "language.scoring", "rl.multi_agent_ppo_learner")
+    assert {f"rllib_llm_comm.{name}" for name in ours} <= set(way)
     assert not any(".sama." in name or ".baselines." in name for name in way)
 
 

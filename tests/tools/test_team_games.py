@@ -1,20 +1,16 @@
 """Small games of teams: their rules, and what value decomposition makes of them."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from tools.team_games.__main__ import hunt, posts_team
+from tools.team_games.__main__ import hunt, main, posts_team
 from tools.team_games.corridor import CELLS, Corridor
 from tools.team_games.posts import Posts
 from tools.team_games.predator_prey import CATCH, HUNTERS, PAID, STAY, PredatorPrey
 from tools.team_games.training import earned
-
-ROOT = Path(__file__).parents[2]
 
 
 def hunt_at(hunters, prey):
@@ -74,12 +70,12 @@ def test_without_ids_a_team_that_takes_its_best_never_parts():
     assert earned(Posts(), posts_team("LDSA", ids=False, rounds=5)) == 0.0
 
 
-def test_the_command_keeps_what_other_games_have_told(tmp_path):
+def test_the_command_keeps_what_other_games_have_told(tmp_path, monkeypatch):
     target = tmp_path / "told.json"
     target.write_text(json.dumps({"posts": [1]}))
-    command = [sys.executable, "-m", "tools.team_games", "--game", "corridor", "--seeds", "1", "--rounds", "2"]
-    done = subprocess.run([*command, "--json", str(target)], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    command = ["--game", "corridor", "--seeds", "1", "--rounds", "2", "--json", str(target)]
+    monkeypatch.setattr(sys, "argv", ["team_games", *command])
+    main()
     told = json.loads(target.read_text())
     systems = ["QMIX", "MASER", "MASER as released"]
     assert told["posts"] == [1] and [row["system"] for row in told["corridor"]] == systems

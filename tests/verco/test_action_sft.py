@@ -60,15 +60,11 @@ def trained(rows, tmp_path_factory):
         return results, before, after, algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
 
 
-def test_a_clone_chooses_as_the_cook_does_in_states_that_it_never_saw(trained):
-    results, *_ = trained
+def test_a_clone_chooses_as_the_cook_does_in_states_that_it_never_saw_and_its_action_adapter_alone_changed(trained):
+    results, before, after, _ = trained
     assert results[-1]["top_1"] > 0.9 and results[-1]["held_out_prompts"] > 30
     assert results[-1]["log_loss"] < results[0]["log_loss"] / 2
     assert results[-1]["train_loss"] < results[0]["train_loss"]
-
-
-def test_only_the_action_adapter_changes(trained):
-    _, before, after, _ = trained
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("action/" in name for name in changed)
 
@@ -146,12 +142,11 @@ def test_verco_begins_with_the_clone_and_says_so(trained, rows):
         again = algo.save_to_path()
     with running(Verco.from_checkpoint(again)) as restored:
         assert restored.config.action_checkpoint is None
-        manifest = load_policy(restored.save_to_path()).manifest
-    assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
-    manifest = load_policy(again).manifest
-    assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
-    assert any(one.startswith(CLONED) for one in stand_ins(manifest))
-    assert any(one.startswith(CLONED) for one in stand_ins({"action_checkpoint": path}))
+        later = restored.save_to_path()
+    for manifest in (load_policy(again).manifest, load_policy(later).manifest):
+        assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
+    for told in (manifest, {"action_checkpoint": path}):
+        assert any(one.startswith(CLONED) for one in stand_ins(told))
 
 
 def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained):
@@ -169,15 +164,11 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained)
         assert (moved - begun)[allowed].abs().max() > 1e-3
 
 
-def test_a_clone_of_another_game_is_told(trained, caplog):
+def test_a_clone_of_another_game_and_other_scores_than_those_that_were_judged_are_told(trained, caplog):
     door = VercoConfig().environment("rllib_llm_comm/door-v0").communication(messages="none")
-    door.language_model(action_checkpoint=trained[-1]).build_algo().stop()
+    door.language_model(action_checkpoint=trained[-1], temperature=2.0).build_algo().stop()
     (told,) = [record.getMessage() for record in caplog.records if "another game" in record.getMessage()]
     assert KITCHEN in told and "rllib_llm_comm/door-v0" in told
-
-
-def test_other_scores_than_those_that_were_judged_are_told(trained, caplog):
-    verco(trained[-1], temperature=2.0).build_algo().stop()
     assert "`temperature` 1.0" in caplog.text
 
 

@@ -50,7 +50,7 @@ def roll_out(greedy=False, busy=(1, 2), games=2, **talk):
         for role in ("message", "action"):
             randomise(runner.module[agent].unwrapped().network, role, std=0.5, seed=seed)
     found = []
-    for episode in runner.sample(num_timesteps=60, explore=not greedy):
+    for episode in runner.sample(num_timesteps=50, explore=not greedy):
         for agent, single in sorted(episode.agent_episodes.items()):
             found.append((agent, np.asarray(single.get_actions()), single.get_observations()["prompt_ids"]))
     return found
@@ -80,8 +80,11 @@ def test_a_roll_out_in_one_batch_is_that_of_a_pass_per_agent(greedy, talk, monke
         np.testing.assert_array_equal(heard, expected)
 
 
-def test_where_all_speak_there_is_no_pass_of_one(passes):
+def test_where_all_speak_there_is_no_pass_of_one_and_the_mixed_batch_of_networks_is_made_once(passes, monkeypatch):
+    made = []
+    monkeypatch.setattr(language_network, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
     roll_out(busy=(1, 1), message_temperature=1.0)
+    assert len(made) == 2  # for messages and for scores
     assert "message" not in passes and sum(isinstance(role, Rows) for role in passes) > 50
 
 
@@ -109,8 +112,8 @@ def policy(temperature=0.0, **settings):
     return LanguagePolicy(networks, talk, PolicyManifest("language", "Verco", {}, agents=("alice", "bob")))
 
 
-def decided(made, seeds=(0, 1)):
-    env, found = ColourTalk(length=6), []
+def decided(made, seeds=(0, 1), steps=6):
+    env, found = ColourTalk(length=steps), []
     made.reset(seed=3)
     observations, _ = env.reset(seed=0)
     memories = [made.begin(seed) for seed in seeds]
@@ -122,6 +125,14 @@ def decided(made, seeds=(0, 1)):
     return found
 
 
+def require_equal(found, wanted):
+    """The same is said and done; probabilities differ by rounding."""
+    for one, other in zip(found, wanted, strict=True):
+        for agent in ("alice", "bob"):
+            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
+            np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
+
+
 CUT = {"lora_layers": 1}
 
 
@@ -130,10 +141,7 @@ def test_a_loaded_policy_in_one_batch_decides_as_one_by_one(temperature, own, mo
     together = decided(policy(temperature, alice=own, bob=own))
     assert any(isinstance(role, Rows) for role in passes)
     apart(monkeypatch)
-    for one, other in zip(together, decided(policy(temperature, alice=own, bob=own)), strict=True):
-        for agent in ("alice", "bob"):
-            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
-            np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
+    require_equal(together, decided(policy(temperature, alice=own, bob=own)))
 
 
 @pytest.mark.parametrize(("engine", "menu"), [("plain", ()), ("fast", ("i see red", "i see blue", "i see green"))])
@@ -143,12 +151,10 @@ def test_what_is_sampled_in_a_game_does_not_depend_on_the_games_beside_it(engine
     if menu:
         talk = CommunicationSettings(messages="menu", message_menu=list(menu), message_temperature=1.0)
         made = LanguagePolicy({one: made.network_of(one) for one in ("alice", "bob")}, talk, made.manifest)
-    together = decided(made, (0, 1, 2))[1::3]
-    alone = decided(made, (1,))
+    together = decided(made, (0, 1, 2), steps=4)[1::3]
+    alone = decided(made, (1,), steps=4)
     assert len({one[agent].said for one in alone for agent in one}) > 2
-    for one, other in zip(together, alone, strict=True):
-        for agent in ("alice", "bob"):
-            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
+    require_equal(together, alone)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +165,7 @@ def test_what_is_sampled_in_a_game_does_not_depend_on_the_games_beside_it(engine
     ],
 )  # fmt: skip
 def test_who_cannot_share_a_batch_is_asked_alone(one, other, passes):
-    decided(policy(alice=one, bob=other))
+    decided(policy(alice=one, bob=other), steps=1)
     assert passes and not any(isinstance(role, Rows) for role in passes)
 
 
@@ -176,13 +182,6 @@ def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
     for own, batch in ((alice, arrays[0]), (bob, arrays[1])):
         assert not own.unscored(batch)
         torch.testing.assert_close(own.remembered_logits(batch), own.logits(batch), atol=1e-4, rtol=1e-4)
-
-
-def test_the_mixed_batch_of_some_networks_is_made_once(monkeypatch):
-    made = []
-    monkeypatch.setattr(language_network, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
-    roll_out()
-    assert len(made) == 2  # for messages and for scores
 
 
 def test_the_critic_is_asked_when_somebody_reads_a_value(passes):
@@ -214,10 +213,7 @@ def test_checkpoints_in_the_seats_of_a_game_share_a_pass(mistakes, temperature, 
     counts = Counter("shared" if isinstance(role, Rows) else role for role in passes)
     passes.clear()
     apart(monkeypatch)
-    for one, other in zip(together, played(), strict=True):
-        for agent in ("alice", "bob"):
-            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
-            np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
+    require_equal(together, played())
     by_each = Counter(map(str, passes))
     assert counts["shared"] > 0 == sum(isinstance(role, Rows) for role in passes)
     assert counts["action"] < by_each["action"]

@@ -100,34 +100,24 @@ def test_the_parser_survives_any_name(names, message):
 
 def test_hostile_lengths_are_quick():
     begun = time.perf_counter()
-    for hostile in ("{" * 10**6, "alice" + "(" * 10**6, "\n" * 10**6, "*" * 10**6, "alice:\n" * 10**5, "- " * 10**6):
+    for hostile in ("{" * 10**5, "alice" + "(" * 10**5, "\n" * 10**5, "*" * 10**5, "alice:\n" * 10**4, "- " * 10**5):
         check(parse_messages(hostile, AGENTS), AGENTS)
     assert time.perf_counter() - begun < 5.0
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["I'm sorry, but I can't assist with that.", "Sorry, I cannot help with that request",
-     "As an AI language model I have no plate", "i can’t comply", "We cannot provide messages"],
+    ("texts", "refused", "garbage"),
+    [
+        (["I'm sorry, but I can't assist with that.", "Sorry, I cannot help with that request", "i can’t comply",
+          "As an AI language model I have no plate", "We cannot provide messages"], True, None),
+        (["i cannot reach the plate", "i can not help, i chop", "please bring the tomato", "bob, can you answer",
+          "i will not chop the lettuce", "i stay in B2"], False, False),
+        (["...", "<message>", "message", "N/A", "12 34", "http://x.yz go", "a{b}c dd", "%%ok%%%"], None, True),
+    ],
 )  # fmt: skip
-def test_refusals(text):
-    assert is_refusal(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["i cannot reach the plate", "i can not help, i chop", "please bring the tomato", "i will not chop the lettuce",
-     "bob, can you answer", "i stay in B2"],
-)  # fmt: skip
-def test_sentences_of_agents(text):
-    assert not is_refusal(text) and not is_garbage(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["...", "<message>", "message", "N/A", "12 34", "http://x.yz go", "a{b}c dd", "%%ok%%%"]
-)
-def test_garbage(text):
-    assert is_garbage(text)
+def test_refusals_and_garbage_are_told_from_sentences_of_agents(texts, refused, garbage):
+    for text in texts:
+        assert refused in (None, is_refusal(text)) and garbage in (None, is_garbage(text)), text
 
 
 def test_a_good_answer():
@@ -200,10 +190,12 @@ def test_what_a_user_must_mend_raises():
     with ChatServer("alice: hi you") as server, pytest.raises(UserError, match="`budget`"):
         ask(server, budget=1e-9, price_per_million_input=1.0)
     with pytest.raises(UserError, match="NO_SUCH_KEY"):
-        ChatTeacher("gpt", api_key_env="NO_SUCH_KEY").messages(REQUEST, rng=np.random.default_rng(0))
+        ChatTeacher(model="gpt", api_key_env="NO_SUCH_KEY").messages(REQUEST, rng=np.random.default_rng(0))
 
 
-@pytest.mark.parametrize(("setting", "value"), [("model", None), ("on_error", "cry"), ("modle", 1)])
+@pytest.mark.parametrize(("setting", "value"), [("model", None), ("on_error", "cry"), ("modle", 1), ("forms", 1)])
 def test_bad_settings(setting, value):
-    with pytest.raises(UserError, match=f"`{setting}`"):
-        make_teacher({"name": "chat", "model": "x", setting: value})
+    settings = {"name": "chat", "model": "x", setting: value}
+    for use in (make_teacher, portable_teacher):
+        with pytest.raises(UserError, match=f"`teacher.{setting}`"):
+            use(settings)

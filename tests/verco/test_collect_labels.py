@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from chat_server import ChatServer, Late
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.teachers import collect_labels as collect_module
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport, collect_labels
-from rllib_llm_comm.verco.teachers.label_store import COLUMNS, is_collection
+from rllib_llm_comm.verco.teachers.label_store import COLUMNS
 from tests import forked
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -60,26 +61,10 @@ def test_rows_tell_all_and_none_is_there_twice(whole):
     assert len({row["episode"] for row in found}) > 1
     assert len({(row["prompt"], row["message"]) for row in found}) == len(found)
     assert max(Counter(row["prompt"] for row in found).values()) == 2
+    assert pandas.read_parquet(whole).to_dict("records") == found, "other tools read the folder as it is"
 
 
-def test_other_tools_read_the_folder_as_it_is(whole):
-    table = pandas.read_parquet(whole)
-    assert table.to_dict("records") == rows(whole)
-
-
-def test_a_collection_of_version_0_1_goes_on(whole, tmp_path):
-    folder = tmp_path / "old"
-    shutil.copytree(whole, folder)
-    (folder / "_collection.json").rename(folder / "collection.json")
-    assert is_collection(folder)
-    assert collect(folder).complete and rows(folder) == rows(whole)
-    assert not (folder / "collection.json").exists() and (folder / "_collection.json").is_file()
-
-
-def test_the_seed_decides(whole, tmp_path):
-    report = collect(tmp_path / "same")
-    assert report.complete and report.labels == len(rows(whole))
-    assert rows(tmp_path / "same") == rows(whole)
+def test_another_seed_gives_other_labels(whole, tmp_path):
     collect(tmp_path / "other", seed=1, target_labels=40)
     assert rows(tmp_path / "other")[:40] != rows(whole)[:40]
 
@@ -96,18 +81,23 @@ def collect_slowly(folder: Path, settings: dict[str, Any]) -> None:
     collect_labels(ENV, folder, **settings, progress=lambda done, target: time.sleep(0.05))
 
 
-def test_a_killed_collection_goes_on(whole, tmp_path):
-    folder = tmp_path / "killed"
-    child = forked.begin(collect_slowly, folder, SETTINGS)
+def collect_until(reached: Callable[[], Any], folder: Path, settings: dict[str, Any]) -> None:
+    """Collects in a process that is killed a moment after something is true."""
+    child = forked.begin(collect_slowly, folder, settings)
     try:
         end = time.monotonic() + 120
-        while not list(folder.glob("part-*.parquet")) and time.monotonic() < end and child.is_alive():
-            time.sleep(0.02)
+        while not reached() and time.monotonic() < end and child.is_alive():
+            time.sleep(0.005)
         time.sleep(0.1)  # into the next round
     finally:
         child.kill()
         child.join()
     assert child.exitcode == -signal.SIGKILL
+
+
+def test_a_killed_collection_goes_on(whole, tmp_path):
+    folder = tmp_path / "killed"
+    collect_until(lambda: list(folder.glob("part-*.parquet")), folder, SETTINGS)
     assert 0 < len(rows(folder)) < len(rows(whole))
     (folder / "part-00099.parquet").write_bytes(b"half a part")
     assert collect(folder).complete
@@ -154,28 +144,19 @@ def _folder_as_state(folder: Path) -> None:
         (lambda folder: (folder / "_collection.json").unlink(), "'_collection.json' is missing"),
     ],
 )
-def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, damage, words):
-    folder = tmp_path / "labels"
-    shutil.copytree(whole, folder)
+def test_a_damaged_collection_is_told_and_left_as_it_is(whole, tmp_path, damage, words):
+    folder = shutil.copytree(whole, tmp_path / "labels")
     (folder / "part-00001.parquet").write_bytes((folder / "part-00000.parquet").read_bytes())
-    paid = folder / collect_module.ANSWERS / "answers" / "paid.json"
-    paid.parent.mkdir(parents=True)
-    paid.write_text("{}")
     damage(folder)
     before = sorted(path.name for path in folder.iterdir())
     with pytest.raises(UserError, match=words) as caught:
         collect(folder)
     assert "remove everything in this folder but '_chat_cache'" in str(caught.value) and "\n" not in str(caught.value)
     assert sorted(path.name for path in folder.iterdir()) == before  # nothing is deleted by a call that refuses
-    for path in folder.iterdir():
-        if path.name != collect_module.ANSWERS:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert collect(folder).complete and rows(folder) == rows(whole) and paid.exists()
 
 
 def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path):
-    folder = tmp_path / "labels"
-    shutil.copytree(whole, folder)
+    folder = shutil.copytree(whole, tmp_path / "labels")
     mine = folder / "part-1.parquet"
     mine.write_bytes(b"mine")
     with pytest.raises(UserError, match="'part-1.parquet', which no collection wrote"):
@@ -194,19 +175,23 @@ def test_an_output_that_is_no_folder_is_told(tmp_path):
 
 def test_parts_and_state_are_on_the_disk_before_they_get_their_names(tmp_path, synced):
     folder = tmp_path / "labels"
-    collect(folder)
+    collect(folder, target_labels=10)
     for name in ("part-00000.parquet", "_collection.json"):
         assert any(re.fullmatch(rf"\.{re.escape(name)}\.\w+\.tmp", path.name) for path in synced), synced
     assert folder in synced
 
 
-def test_what_a_kill_left_half_written_is_cleared_up(whole, tmp_path):
+def test_what_a_kill_left_half_written_is_cleared_up_and_answers_that_were_paid_for_stay(whole, tmp_path):
+    """As where everything but the answers was removed, which is the remedy for a damaged collection."""
     folder = tmp_path / "labels"
-    folder.mkdir()
+    paid = folder / collect_module.ANSWERS / "answers" / "paid.json"
+    paid.parent.mkdir(parents=True)
+    paid.write_text("{}")
     (folder / "part-00000.parquet").write_bytes(b"the state of this part was never written")
     (folder / ".part-00000.parquet.12345678.tmp").write_bytes(b"half")
-    collect(folder)
-    assert rows(folder) == rows(whole) and not list(folder.glob(".*"))
+    report = collect(folder)
+    assert report.complete and report.labels == len(rows(whole))
+    assert rows(folder) == rows(whole) and not list(folder.glob(".*")) and paid.exists()
 
 
 def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path):
@@ -333,14 +318,8 @@ def test_killed_again_and_again_nothing_is_paid_twice(tmp_path):
     with ChatServer(GOOD) as server:
         settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 60}
         for kill in range(2):
-            child = forked.begin(collect_slowly, folder, settings)
-            try:
-                end = time.monotonic() + 60
-                while len(server.requests) < 15 * (kill + 1) and time.monotonic() < end and child.is_alive():
-                    time.sleep(0.005)
-            finally:
-                child.kill()
-                child.join()
+            most = 15 * (kill + 1)
+            collect_until(lambda most=most: len(server.requests) >= most, folder, settings)
         assert collect_labels(ENV, folder, **settings).complete
         # At most the request that was under way is sent again.
         assert len(server.requests) <= len(set(prompts(server))) + 2

@@ -92,7 +92,7 @@ def test_adapters_on_the_upper_layers_compute_the_same_elsewhere(merge, tmp_path
     torch.testing.assert_close(logits(model, network), own_logits(network, "message"), atol=1e-3, rtol=1e-3)
 
 
-def test_only_safetensors_are_written_and_nothing_else_stays(exported):
+def test_only_safetensors_are_written_nothing_else_stays_and_the_base_is_named_with_its_digest(exported):
     assert sorted(path.name for path in exported.iterdir()) == ["merged", "models", "policy"]
     assert sorted(path.name for path in (exported / "models").iterdir()) == ["README.md", "action", "base", "message"]
     assert sorted(path.name for path in (exported / "merged").iterdir()) == ["README.md", "action", "message"]
@@ -100,12 +100,9 @@ def test_only_safetensors_are_written_and_nothing_else_stays(exported):
     assert kinds == {".json", ".jinja", ".md", ".safetensors"}
     settings = json.loads((exported / "models" / "message" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(exported / "models" / "base")
-
-
-@pytest.mark.parametrize("place", ["models", "merged"])
-def test_an_export_names_its_base_with_the_digest_of_its_weights(place, exported):
     digest = hashlib.sha256((embedded_model_path() / "model.safetensors").read_bytes()).hexdigest()
-    assert f"`embedded`, sha256 `{digest}`" in (exported / place / "README.md").read_text()
+    for place in ("models", "merged"):
+        assert f"`embedded`, sha256 `{digest}`" in (exported / place / "README.md").read_text()
 
 
 def test_adapters_in_bfloat16_take_half_the_bytes_and_compute_nearly_the_same(checkpoint, exported, tmp_path):

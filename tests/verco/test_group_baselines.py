@@ -135,7 +135,7 @@ def test_groups_over_two_runners():
 def test_groups_are_whole_also_where_bad_episodes_last_longer():
     """RLlib alone plays good games again and throws away the long ones."""
     loop = Loop(config(env=Uneven, env_config={"length": 30}))
-    for _ in range(5):
+    for _ in range(3):
         episodes = loop.runner.sample()
         assert len(episodes) == 6 and len({episode.env_t for episode in episodes}) > 1
         table, _ = by_agent(episodes)
@@ -162,7 +162,7 @@ def test_prompts_are_groups():
     np.testing.assert_allclose(loop.batch(episodes)["advantages"].numpy(), want, atol=1e-5)
 
 
-def test_an_update_has_no_critic_and_counts_the_lonely():
+def test_an_update_has_no_critic_and_counts_the_lonely_and_cut_episodes_are_refused():
     loop = Loop(config(target_kl=None))
     names = set(loop.learner._named_optimizers)
     assert names == {"shared_actor"} and not loop.module.critic_parameters()
@@ -181,6 +181,9 @@ def test_an_update_has_no_critic_and_counts_the_lonely():
     assert results["group_alone_share"] == pytest.approx(decisions / len(loop.trained["advantages"]))
     alone = loop.trained["advantages"][-decisions:]
     assert len(partial) == 4 and not alone.any() and loop.trained["advantages"].any()
+    pieces = loop.runner.sample(num_timesteps=12)
+    with pytest.raises(UserError, match="`batch_mode`"):
+        loop.batch(pieces)
 
 
 def test_the_kl_stop_leaves_nothing_to_do():
@@ -194,13 +197,6 @@ def test_behind_a_prompt_nobody_can_say_what_its_message_was_worth():
     with pytest.raises(UserError, match="`group_by` .* `message_credit`"):
         settings.validate()
     settings.training(message_credit="speaker").validate()
-
-
-def test_cut_episodes_are_refused():
-    loop = Loop(config())
-    pieces = loop.runner.sample(num_timesteps=12)
-    with pytest.raises(UserError, match="`batch_mode`"):
-        loop.batch(pieces)
 
 
 @pytest.mark.parametrize(

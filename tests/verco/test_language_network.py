@@ -140,19 +140,12 @@ def test_features_do_not_depend_on_adapters(network):
     first = network.features(ids)
     randomise(network, "action", seed=7)
     randomise(network, "message", seed=8)
-    fresh = LanguageNetwork(network.settings).features(ids)
-    torch.testing.assert_close(first, fresh)
+    fresh = LanguageNetwork(network.settings)
+    assert fresh.lm.base is network.lm.base  # one frozen model per process
+    torch.testing.assert_close(first, fresh.features(ids))
     assert torch.equal(network.features(ids), first)
     values = network.values({"critic_ids": ids})
     assert values.shape == (len(ids),) and values.requires_grad
-
-
-def test_same_seed_same_start():
-    settings = LanguageModelSettings.from_mapping(language_model(init_seed=3))
-    one, other = LanguageNetwork(settings), LanguageNetwork(settings)
-    for (name, a), (_, b) in zip(one.lm.named_adapter_parameters(), other.lm.named_adapter_parameters(), strict=True):
-        assert torch.equal(a, b), name
-    assert one.lm.base is other.lm.base  # one frozen model per process
 
 
 def test_memo_forgets_the_oldest_and_on_a_new_stamp():
@@ -176,7 +169,8 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
         resolve_device("cuda")
 
 
-def _gradients(adapted_settings, observations, kept):
+def gradients(observations, **adapted_settings):
+    """Logits, gradients of the action adapter, and the bytes that were held for the backward pass."""
     network = LanguageNetwork(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
     parameters = []
     torch.manual_seed(5)
@@ -187,10 +181,24 @@ def _gradients(adapted_settings, observations, kept):
     sizes: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.nbytes), t)[1], lambda t: t):
         logits = network.logits(observations)
-    kept.append(sum(sizes))
     with network.lm.use("message"):  # the adapter in use when gradients are computed does not matter
-        gradients = torch.autograd.grad(logits.softmax(-1)[:, 0].sum(), parameters)
-    return logits.detach(), gradients
+        found = torch.autograd.grad(logits.softmax(-1)[:, 0].sum(), parameters)
+    return logits.detach(), found, sum(sizes)
+
+
+@pytest.fixture(scope="module")
+def kitchen_rows():
+    network = LanguageNetwork(LanguageModelSettings())
+    encoder = ObservationEncoder(network.lm.base, network.settings)
+    texts = ["make a tomato salad.", "make a salad. i am bob.", "make a tomato salad.", "i hold a bowl."]
+    phrases = ("wait", "get the tomato", "chop")
+    rows = [encoder.encode(TextObservation(text, phrases, (True, True, text != texts[1])), {}) for text in texts]
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+
+
+@pytest.fixture(scope="module")
+def plain(kitchen_rows):
+    return gradients(kitchen_rows)
 
 
 @pytest.mark.parametrize(
@@ -201,22 +209,15 @@ def _gradients(adapted_settings, observations, kept):
         ({"autocast": "bfloat16"}, 0.2), ({"dtype": "bfloat16"}, 0.2),
     ],
 )  # fmt: skip
-def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance):
-    kept: list[int] = []  # bytes held for the backward pass
-    network = LanguageNetwork(LanguageModelSettings())
-    encoder = ObservationEncoder(network.lm.base, network.settings)
-    texts = ["make a tomato salad.", "make a salad. i am bob.", "make a tomato salad.", "i hold a bowl."]
-    phrases = ("wait", "get the tomato", "chop")
-    rows = [encoder.encode(TextObservation(text, phrases, (True, True, text != texts[1])), {}) for text in texts]
-    observations = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
-    logits, gradients = _gradients({}, observations, kept)
-    got, found = _gradients(memory, observations, kept)
+def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance, kitchen_rows, plain):
+    logits, wanted, most_bytes = plain
+    got, found, held_bytes = gradients(kitchen_rows, **memory)
     torch.testing.assert_close(got, logits, atol=tolerance, rtol=tolerance)
-    largest = max(float(g.abs().max()) for g in gradients)
-    for ours, plain in zip(found, gradients, strict=True):
-        assert float((ours - plain).abs().max()) <= tolerance * largest
+    largest = max(float(one.abs().max()) for one in wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert float((ours - theirs).abs().max()) <= tolerance * largest
     if not {"autocast", "dtype"} & set(memory):
-        assert kept[1] < kept[0] / 2
+        assert held_bytes < most_bytes / 2
 
 
 # ---- the RLModule: what it holds, sends and computes -------------------------------------------------------------

@@ -64,8 +64,10 @@ def trained(labels, tmp_path_factory):
         return results, before, after, algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
 
 
-def test_learns_what_the_teacher_says(trained):
-    results, *_ = trained
+def test_the_message_adapter_alone_learns_what_the_teacher_says(trained):
+    results, before, after, _ = trained
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all("message/" in name for name in changed)
     first, last = results[0]["message_sft"], results[-1]["message_sft"]
     assert last["train_loss"] < first["train_loss"] and last["held_out_loss"] < first["held_out_loss"]
     assert last["held_out_token_accuracy"] > 0.95
@@ -74,38 +76,12 @@ def test_learns_what_the_teacher_says(trained):
     assert all({"prompt", "teacher", "student"} == set(sample) for sample in results[-1]["message_samples"])
 
 
-def test_a_pass_that_is_followed_tells_its_share(labels, tmp_path, monkeypatch):
-    """The clock goes on by a second at each look, so that every part is told."""
-    monkeypatch.setattr(epoch_progress, "time", SimpleNamespace(monotonic=itertools.count().__next__))
-    with running(config(labels)) as algo:
-        algo.learner_group._learner.follow(str(tmp_path), 0)
-        algo.train()
-    assert 0 < epoch_progress.read_progress(tmp_path, 0) < 1
-
-
-def test_few_labels_are_read_by_few_processes(labels, small_ray):
-    from ray._private.state import actors
-
-    before = set(actors())
-    config(labels).build_algo().stop()
-    started = [actor["ActorClassName"] for name, actor in actors().items() if name not in before]
-    assert started.count("FooterReader") == 1, started
-
-
-def test_a_seed_fixes_what_is_learned_in_whatever_order_files_are_read(labels, tmp_path):
+def test_a_seed_fixes_what_is_learned_in_whatever_order_files_are_read(labels, trained, tmp_path):
     for name, other in (("part-0", "part-1"), ("part-1", "part-0")):
         shutil.copy(Path(labels) / f"{name}.parquet", tmp_path / f"{other}.parquet")
-    losses = []
-    for folder in (labels, str(tmp_path)):
-        with running(config(folder)) as algo:
-            losses.append(algo.train()["message_sft"]["held_out_loss"])
-    assert losses[0] == losses[1]
-
-
-def test_only_the_message_adapter_changes(trained):
-    _, before, after, _ = trained
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed and all("message/" in name for name in changed)
+    with running(config(str(tmp_path))) as algo:
+        loss = algo.train()["message_sft"]["held_out_loss"]
+    assert loss == trained[0][0]["message_sft"]["held_out_loss"]
 
 
 def test_checkpoint_serves_a_policy_and_verco(trained):
@@ -147,9 +123,13 @@ class Lenient(SFTLearner):
         return np.zeros_like(terms), hits
 
 
-def test_a_learner_of_ones_own_judges(labels):
+def test_a_learner_of_ones_own_judges_and_a_pass_that_is_followed_tells_its_share(labels, tmp_path, monkeypatch):
+    """The clock goes on by a second at each look, so that every part is told."""
+    monkeypatch.setattr(epoch_progress, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     with running(config(labels).learners(num_learners=0).training(learner_class=Lenient)) as algo:
+        algo.learner_group._learner.follow(str(tmp_path), 0)
         assert algo.train()["message_sft"]["held_out_loss"] == 0
+    assert 0 < epoch_progress.read_progress(tmp_path, 0) < 1
 
 
 def test_remote_learner_learns_the_same(labels, trained):
@@ -158,8 +138,13 @@ def test_remote_learner_learns_the_same(labels, trained):
         assert result["train_loss"] == pytest.approx(trained[0][0]["message_sft"]["train_loss"], rel=0.1)
 
 
-def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
+def test_split_is_by_prompt_and_rows_are_distinct_and_few_labels_are_read_by_few_processes(labels):
+    from ray._private.state import actors
+
+    before = set(actors())
     with running(config(labels, held_out_share=0.3)) as algo:
+        started = [actor["ActorClassName"] for name, actor in actors().items() if name not in before]
+        assert started.count("FooterReader") == 1, started
         answers = algo.labels.held_out_answers
         assert algo.labels.authors == ["chat", "scripted"], "names of teachers alone"
         assert all(is_held_out(prompt, 0.3) for prompt in answers)

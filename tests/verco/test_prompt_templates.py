@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from hostile import change
 from toys import ColourTalk, randomise, register, words_of, write_talker
 
 from rllib_llm_comm import load_policy
@@ -70,15 +70,23 @@ def test_messages_stand_behind_the_template_wherever_they_are_made():
     assert words_of(network.lm.base, row) == prompt
 
 
-@pytest.fixture
-def talker(tmp_path):
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory):
+    """A policy whose prompts are of a folder that is gone."""
     register()
-    folder = tmp_path / "mine"
-    folder.mkdir()
+    place = tmp_path_factory.mktemp("talker")
+    (folder := place / "mine").mkdir()
     for name, text in MINE.items():
         (folder / f"{name}.txt").write_text(text + "\n")
-    written = write_talker(tmp_path / "checkpoint" / "policy", prompts=str(folder), max_prompt_tokens=128)
-    return written, folder
+    written = write_talker(place / "policy", prompts=str(folder), max_prompt_tokens=128)
+    before = decisions(load_policy(written))
+    shutil.rmtree(folder)
+    return written, before
+
+
+@pytest.fixture
+def talker(written_once, tmp_path):
+    return shutil.copytree(written_once[0], tmp_path / "checkpoint" / "policy")
 
 
 def decisions(policy):
@@ -87,14 +95,11 @@ def decisions(policy):
     return policy.act(observations, explore=False), observations
 
 
-def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, tmp_path):
-    written, folder = talker
-    before, observations = decisions(load_policy(written))
-    shutil.rmtree(folder)
-    elsewhere = shutil.move(written, tmp_path / "elsewhere")
-    kept = json.loads((tmp_path / "elsewhere" / "policy.json").read_text())["model_config"]["prompts"]
+def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, written_once):
+    before, observations = written_once[1]
+    kept = read_manifest(talker).model_config["prompts"]
     assert kept["action"] == MINE["action"] and kept["heard"] == " {speaker} says: {message}."
-    policy = load_policy(elsewhere)
+    policy = load_policy(talker)
     after, _ = decisions(policy)
     for agent, seen in observations.items():
         assert after[agent].prompt == before[agent].prompt
@@ -106,22 +111,17 @@ def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, t
 
 
 def test_policies_from_before_have_the_default(talker):
-    written, _ = talker
-    manifest = json.loads((written / "policy.json").read_text())
-    del manifest["model_config"]["prompts"]
-    (written / "policy.json").write_text(json.dumps(manifest))
-    prompt = decisions(load_policy(written))[0]["alice"].prompt
+    config = read_manifest(talker).model_config
+    change(talker.parent, model_config={name: value for name, value in config.items() if name != "prompts"})
+    prompt = decisions(load_policy(talker))[0]["alice"].prompt
     assert prompt.endswith(" next i") and " i may " not in prompt
 
 
 @pytest.mark.parametrize("prompts", ["/etc", 3, {"action": "{text.__class__}"}])
 def test_a_strangers_prompts_read_no_folder_and_run_nothing(talker, prompts):
-    written, _ = talker
-    manifest = json.loads((written / "policy.json").read_text())
-    manifest["model_config"]["prompts"] = prompts
-    (written / "policy.json").write_text(json.dumps(manifest))
+    change(talker.parent, "model_config", prompts=prompts)
     with pytest.raises(UserError, match="`prompts`"):
-        load_policy(written)
+        load_policy(talker)
 
 
 def lines(caplog):
@@ -129,21 +129,20 @@ def lines(caplog):
 
 
 def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monkeypatch):
-    written, _ = talker
     monkeypatch.setattr(language_network, "_told", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
     network = LanguageNetwork(LanguageModelSettings(**size))
     same = LanguageNetwork(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
     with caplog.at_level(logging.WARNING):
-        load_adapter_of(same, written)  # another action prompt is nothing to the message adapter
+        load_adapter_of(same, talker)  # another action prompt is nothing to the message adapter
         assert lines(caplog) == []
-        load_adapter_of(network, written)
-        load_adapter_of(network, written)
+        load_adapter_of(network, talker)
+        load_adapter_of(network, talker)
         (line,) = lines(caplog)
-        assert "message" in line and "action" not in line and str(written) in line and "\n" not in line
-        load_adapter_of(network, written / "adapters" / "message")  # the adapter alone knows whose it is
+        assert "message" in line and "action" not in line and str(talker) in line and "\n" not in line
+        load_adapter_of(network, talker / "adapters" / "message")  # the adapter alone knows whose it is
         assert len(lines(caplog)) == 2
-        shutil.copytree(written / "adapters" / "message", tmp_path / "alone")
+        shutil.copytree(talker / "adapters" / "message", tmp_path / "alone")
         load_adapter_of(network, tmp_path / "alone")
         assert len(lines(caplog)) == 2
-    assert read_manifest(written).model_config["prompts"]["message"] == MINE["message"]
+    assert read_manifest(talker).model_config["prompts"]["message"] == MINE["message"]

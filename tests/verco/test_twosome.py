@@ -48,8 +48,9 @@ def test_learns_to_do_what_the_text_says():
         .env_runners(num_envs_per_env_runner=8)
         .training(train_batch_size_per_learner=256, num_epochs=4, lr=5e-3, target_kl=None, gamma=0.0)
     ) as algo:
-        returns = [algo.train()["env_runners"]["episode_return_mean"] for _ in range(10)]
-    chance, most = 16 / 3, 16
+        chance, most, returns = 16 / 3, 16, []
+        while len(returns) < 10 and not np.mean(returns[-3:] or [0]) > 0.8 * most:
+            returns.append(algo.train()["env_runners"]["episode_return_mean"])
     assert returns[0] < chance + 2
     assert np.mean(returns[-3:]) > 0.8 * most
 

@@ -64,7 +64,7 @@ def test_a_teacher_may_say_each_thing_in_one_wording():
             meanings.add(tuple(understand(messages[agent]) for agent in sorted(messages)))
         assert len(meanings) == 1 and None not in min(meanings), "the same is meant"
     assert said[0].isdisjoint(said[1]) and {message.split()[0] for message in said[0]} <= {"please", "i"}
-    with pytest.raises(UserError, match="`teacher.wording`"):
+    with pytest.raises(UserError, match="`wording` is -1"):
         ScriptedTeacher(wording=-1)
     door = make_env("rllib_llm_comm/door-v0")
     door.reset(seed=0)
