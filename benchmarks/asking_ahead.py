@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from questions import server
 
 from harness import Row, compare, main
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.policies.load_policy import load_policy
 from rllib_llm_comm.sama.data_set import words_of
 from rllib_llm_comm.sama.planners import make_planner
@@ -71,29 +71,28 @@ def compared(
     )
 
 
-class Cooks:
-    """The policy, which may have to take given actions first.
+class Cooks(Policy):
+    """The policy, which may have to take given decisions first.
 
     Attributes:
-        given: Actions that are taken before its own.
+        given: Decisions that are taken before its own.
     """
 
     def __init__(self, policy: Any) -> None:
-        self._policy, self.given = policy, list[Mapping[Any, int]]()
-        self.taken: list[Mapping[Any, int]] = []
+        self._policy, self.given, self.taken = policy, list[dict[Any, Decision]](), list[dict[Any, Decision]]()
+
+    def reset(self, seed: int | None = None) -> None:
+        """As of the policy."""
+        self._policy.reset(seed)
 
     def begin(self, seed: int) -> Any:
         """The policy's memory."""
         return self._policy.begin(seed)
 
-    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """The given actions while there are any, then the policy's."""
-        if self.given:
-            chosen = dict(self.given.pop(0))
-        else:
-            decisions = self._policy.act_together([Request(memory, observations)])[0]
-            chosen = {agent: decision.action for agent, decision in decisions.items()}
-        self.taken.append(chosen)
+    def act_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
+        """The given decisions while there are any, then the policy's."""
+        chosen = [self.given.pop(0)] if self.given else self._policy.act_together(requests, explore)
+        self.taken += chosen
         return chosen
 
 
@@ -108,7 +107,6 @@ def foreseen(games: int, horizon: int) -> list[Row]:
     rounds = Rounds(policy.env(planning={"planner": None}, horizon=horizon, commit=False), cooks)
     planner = make_planner("scripted")
     for seed in range(games):
-        policy.reset(seed=seed)
         rounds.begin(seed)
         while rounds.running:
             start = rounds.save()

@@ -6,17 +6,15 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
-from pydantic import Field, create_model
 
-from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.settings import Settings, settings_of
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.games import in_turns as in_turns
 from rllib_llm_comm.envs.wrappers import MaxCycles
@@ -186,9 +184,20 @@ class Game(ParallelEnv, ABC):
         """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell."""
         return self.meaning(message)
 
-    @abstractmethod
+    def action_phrases(self, agent: str) -> list[str]:
+        """Each action of an agent in words now, also where agents do not read; empty if the game has none."""
+        return []
+
     def draw_rgb(self) -> np.ndarray:
-        """The game as pixels, uint8 (height, width, 3)."""
+        """The game as pixels, uint8 (height, width, 3); needed only of games with the render mode "rgb_array".
+
+        Raises:
+            UserError: If the game does not define it.
+        """
+        raise UserError(
+            f"`{type(self).__name__}` has the render mode 'rgb_array' but no `draw_rgb`; define it, or leave the mode "
+            "out of `metadata`."
+        )
 
     @abstractmethod
     def draw_ansi(self) -> str:
@@ -228,27 +237,6 @@ class Game(ParallelEnv, ABC):
 
 
 Made = TypeVar("Made", bound=Game)
-
-
-@cache
-def settings_of(game: type[Game]) -> type[Settings]:
-    """The model of a game's settings: the one that it declares, or else one made of its constructor's arguments."""
-    arguments = inspect.signature(game).parameters.values()
-    named = [one for one in arguments if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
-    if not named:
-        return game.settings_model
-    types, base = get_type_hints(game.__init__), Settings
-    if len(named) < len(arguments):  # `**settings` are those of the class above
-        base = game.settings_model
-    fields: dict[str, Any] = {
-        # Only what is given is checked: a default of None is often annotated without it.
-        one.name: (
-            types.get(one.name, Any),
-            ... if one.default is one.empty else Field(one.default, validate_default=False),
-        )
-        for one in named
-    }
-    return create_model(f"{game.__name__}Settings", __base__=base, __module__=game.__module__, **fields)
 
 
 def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., Made]:

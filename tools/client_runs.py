@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
+from rllib_llm_comm.envs import env_ids
 from rllib_llm_comm.envs.wrappers import box_observations, masked_observations, plain_infos
 
 STEPS = 40
@@ -60,16 +61,26 @@ class Game:
 LONG_LAKE = ["1....2", *["......"] * 4, "b....a"]
 """A lake on which no episode ends within four steps, which PettingZoo's `max_cycles_test` takes for granted."""
 RED = {"action_level": "red", "observe": ["vector"]}
-GAMES = (
-    Game("overcooked_text", "Text", "overcooked_text_v0"),
-    Game("overcooked_ai", "AI", "overcooked_ai_v0"),
-    Game("overcooked_ai_subgoals", "Subgoals", "overcooked_ai_subgoals_v0"),
-    Game("minirts", "MiniRTS", "minirts_v0"),
-    Game("minirts_red", "RED", "minirts_v0", RED),
-    Game("door", "Door", "door_v0"),
-    Game("referential", "Referential", "referential_v0"),
-    Game("frozen_lake", "Lake", "frozen_lake_v0", {"layout": LONG_LAKE}),
-)
+_HEADINGS = {
+    "overcooked_text": "Text",
+    "overcooked_ai": "AI",
+    "overcooked_ai_subgoals": "Subgoals",
+    "minirts": "MiniRTS",
+    "frozen_lake": "Lake",
+}
+
+
+def _games() -> Iterator[Game]:
+    for env_id in env_ids():
+        name = env_id.removeprefix("rllib_llm_comm/").removesuffix("-v0")
+        if "/" not in name:
+            settings = {"layout": LONG_LAKE} if name == "frozen_lake" else {}
+            yield Game(name, _HEADINGS.get(name, name.capitalize()), f"{name}_v0", settings)
+        if name == "minirts":
+            yield Game("minirts_red", "RED", "minirts_v0", RED)
+
+
+GAMES = tuple(_games())
 
 
 @dataclass(frozen=True)

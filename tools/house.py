@@ -1,4 +1,4 @@
-"""Measures of the house: lines, files, what an import loads, how far a setting's declaration is spread.
+"""Measures of the house: lines, files, what an import loads, where keys are declared, how long commands take.
 
 Run: python tools/house.py [--json FILE]
 """
@@ -14,13 +14,24 @@ import subprocess
 import sys
 import time
 import tokenize
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "rllib_llm_comm"
-SLICES = ("verco", "rl")
 KEYS = ("lora_r", "messages", "entropy_coeff", "max_game_steps", "requests_per_minute")
+VERCO = "rllib train file tuned_examples/verco.yaml --dry-run"
+AT_FIRST = {
+    "product lines": ("85,800", "about 58,000"),
+    "product files": ("605", "<= 260"),
+    "test lines": ("46,000", "about 30,000"),
+    "files of Verco and rl on Verco's way": ("about 35 with those of other folders", "<= 14"),
+    "modules loaded by MAPPO": ("173", "<= 60"),
+    "of these language, chat, sama, verco": ("75 with planning", "0"),
+    "declarations": ("4 of a key", "1"),
+    "megabytes of docs/results": ("30", "<= 6"),
+}
+"""Measure -> where it stood when the house was first measured, and the goal."""
 
 
 def modules() -> dict[str, Path]:
@@ -70,30 +81,48 @@ def imported(path: Path) -> set[str]:
 
 
 def way_of_verco() -> list[str]:
-    """Files of Verco and of what it shares with other algorithms, from its algorithm on."""
-    known, seen, ahead = modules(), set(), [f"{PACKAGE}.verco.verco"]
+    """Files that Verco's algorithm and the stage that runs it import, and these in turn."""
+    known, seen, ahead = modules(), set(), [f"{PACKAGE}.experiments.tune_stage", f"{PACKAGE}.verco.verco"]
     while ahead:
         name = ahead.pop()
-        if name not in seen and name in known and name.split(".")[1] in SLICES:
+        if name not in seen and name in known:
             seen.add(name)
             ahead += imported(known[name])
     return sorted(name for name in seen if lines(known[name]) > 3)
 
 
 @functools.cache
-def settings_classes() -> dict[str, list[str]]:
-    """Each model of settings, by its bases' names, and the names of the settings that it declares itself."""
+def settings_classes() -> dict[str, dict[str, str]]:
+    """Each model of settings, by its bases' names, and the settings that it declares itself, with type and default."""
     bases, own = {}, {}
     for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = [ast.unparse(base) for base in node.bases]
-                fields = (one.target for one in node.body if isinstance(one, ast.AnnAssign))
-                own[node.name] = [field.id for field in fields if isinstance(field, ast.Name)]
+                fields = (one for one in node.body if isinstance(one, ast.AnnAssign))
+                own[node.name] = {one.target.id: declared(one) for one in fields if isinstance(one.target, ast.Name)}
     found = {"Settings"}
     while more := {name for name, over in bases.items() if name not in found and found & set(over)}:
         found |= more
     return {name: own[name] for name in sorted(found)}
+
+
+def declared(field: ast.AnnAssign) -> str:
+    """Type and default of a field, without its range."""
+    value: ast.expr | None = field.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "Field":
+        named = {word.arg: word.value for word in value.keywords}
+        value = next(iter(value.args), named.get("default", named.get("default_factory")))
+    return ast.unparse(field.annotation) + (f" = {ast.unparse(value)}" if value else "")
+
+
+def declared_twice() -> dict[str, list[str]]:
+    """Keys that several models declare with the same type and default, and these models."""
+    found = defaultdict(list)
+    for name, fields in settings_classes().items():
+        for key, about in fields.items():
+            found[f"{key}: {about}"].append(name)
+    return {key: names for key, names in sorted(found.items()) if len(names) > 1}
 
 
 def declarations(key: str) -> list[str]:
@@ -111,10 +140,22 @@ def seconds(*command: str, times: int = 3) -> float:
     return round(min(taken), 2)
 
 
+def seconds_to_first_line(command: str) -> float:
+    """Wall time until a command of ours prints its first line; it is ended then."""
+    start = time.perf_counter()
+    called = [sys.executable, "-u", "-m", f"{PACKAGE}.cli.main", *command.split()[1:]]
+    with subprocess.Popen(called, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT) as running:
+        assert running.stdout is not None and running.stdout.readline(), f"`{command}` prints nothing"
+        taken = time.perf_counter() - start
+        running.kill()
+    return round(taken, 2)
+
+
 def measure() -> dict[str, object]:
     """All measures by name."""
     paths = modules().values()
     mappo = loaded_by(f"{PACKAGE}.baselines.numeric.mappo")
+    way, twice = Counter(name.split(".")[1] for name in way_of_verco()), declared_twice()
     by_slice = Counter(name.split(".")[1] for name in modules() if name != PACKAGE)
     sizes: Counter[str] = Counter()
     for name, path in modules().items():
@@ -129,12 +170,16 @@ def measure() -> dict[str, object]:
         "test lines": sum(map(lines, tests)),
         "of these code in tests": sum(map(code_lines, tests)),
         "test files": len(tests),
-        "files of Verco, with those that it shares": len(way_of_verco()),
-        "files of Verco alone": len([name for name in way_of_verco() if ".verco." in name]),
+        "files of Verco and rl on Verco's way": way["verco"] + way["rl"],
+        "all files on that way": dict(way.most_common()),
         "modules loaded by MAPPO": sum(mappo.values()),
         "of these language, chat, sama, verco": sum(mappo[name] for name in ("language", "chat", "sama", "verco")),
         "declarations": {key: declarations(key) for key in KEYS},
+        "keys": len({key for fields in settings_classes().values() for key in fields}),
+        "keys declared twice with the same type and default": len(twice),
+        "these": twice,
         "seconds of `rllib --help`": seconds("-m", f"{PACKAGE}.cli.main", "--help"),
+        f"seconds to the first line of `{VERCO}`": seconds_to_first_line(VERCO),
         "megabytes of docs/results": round(
             sum(p.stat().st_size for p in (ROOT / "docs/results").rglob("*") if p.is_file()) / 2**20, 1
         ),
@@ -147,6 +192,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     measured = measure()
     for name, value in measured.items():
-        print(f"{name}: {value}")
+        first, goal = AT_FIRST.get(name, ("", ""))
+        print(f"{name}: {value}" + (f" (at first {first}, goal {goal})" if goal else ""))
     if arguments.json:
         arguments.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

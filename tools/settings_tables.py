@@ -63,14 +63,13 @@ def table(place: str, *words: str) -> str:
         return _options(source)
     if published := [word.removeprefix(_PUBLISHED) for word in words if word.startswith(_PUBLISHED)]:
         return _side_by_side(source, published)
-    config = None if issubclass(source, BaseModel) else source()
-    models: Mapping[str, type[BaseModel]] = {"": source} if config is None else config.settings_models
+    models: Mapping[str, type[BaseModel]] = {"": source} if issubclass(source, BaseModel) else source.settings_models
     rows = [["key", "default", "allowed", "meaning"]]
-    for name, field in _chosen(models, [word for word in words if word != "rllib"]):
-        default = field.get_default(call_default_factory=True) if config is None else getattr(config, name)
-        shown = "required" if config is None and field.is_required() else value(default)
+    chosen = _chosen(models, [word for word in words if word != "rllib"])
+    for name, field in sorted(chosen, key=lambda one: not one[1].is_required()):
+        shown = "required" if field.is_required() else value(field.get_default(call_default_factory=True))
         rows.append([f"`{name}`", shown, _allowed(field), " ".join((field.description or "").split())])
-    return _rows(rows) + (_of_rllib(config) if "rllib" in words else "")
+    return _rows(rows) + (_of_rllib(source()) if "rllib" in words else "")
 
 
 def _chosen(models: Mapping[str, type[BaseModel]], words: Sequence[str]) -> list[tuple[str, FieldInfo]]:

@@ -74,6 +74,7 @@ from rllib_llm_comm.envs.frozen_lake.rules import (
     ACTION_NAMES,
     ARRIVED,
     FELL,
+    HORIZON,
     LEAST,
     MOST,
     MOST_HOLES,
@@ -101,7 +102,7 @@ class FrozenLakeSettings(GameSettings):
     assignment: Literal["fixed", "either", "drawn"] = "fixed"
     """"fixed": target a is alice's and b is bob's. "either": a target counts for who comes first, and the other needs
     the other one. "drawn": at each reset it is drawn whose is which, and nobody is told."""
-    horizon: int = Field(100, ge=1, le=LARGEST)
+    horizon: int = Field(HORIZON, ge=1, le=LARGEST)
     """Length of an episode in steps."""
     size: int = Field(8, ge=LEAST, le=MOST)
     """For "random": columns and rows."""

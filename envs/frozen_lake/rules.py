@@ -14,6 +14,7 @@ ICE, HOLE = ".", "H"
 STARTS, TARGETS = "12", "ab"
 RANDOM = "random"
 MOST, LEAST = 32, 3
+HORIZON = 100
 MOST_HOLES = 0.4
 
 _GRIDS: dict[str, tuple[str, ...]] = {
@@ -190,7 +191,7 @@ class Lake:
         horizon: Steps of an episode, >= 1.
     """
 
-    def __init__(self, layout: LakeMap, slip: float = 0.0, assignment: str = FIXED, horizon: int = 100) -> None:
+    def __init__(self, layout: LakeMap, slip: float = 0.0, assignment: str = FIXED, horizon: int = HORIZON) -> None:
         self.layout, self.slip, self.assignment, self.horizon = layout, float(slip), assignment, horizon
         self.reset(np.random.default_rng(0))
 

@@ -78,7 +78,7 @@ def read_games(
         zip(trajectories["ep_states"], trajectories["ep_actions"], strict=True), 1
     ):
         params = _of(trajectories.get("mdp_params"), number)
-        told = {key: value for key, value in params.items() if key in OriginalRules.names() and value is not None}
+        told = {key: value for key, value in params.items() if key in OriginalRules.model_fields and value is not None}
         old = told.pop("old_dynamics", False)
         described = {**_base(told, layout), **told}
         # The orders that count are those of the state.

@@ -49,7 +49,7 @@ _Number = Annotated[float, Field(allow_inf_nan=True), AfterValidator(_not_nan)]
 _Rows = Several[str | Several[str]]
 
 
-class Order(Settings):
+class OrderedSoup(Settings):
     """A soup that is ordered."""
 
     model_config = ConfigDict(extra="ignore")
@@ -68,9 +68,9 @@ class OrdersOfState(Settings):
     """What a state tells of orders; its cooks and things are read by `read_state`."""
 
     model_config = ConfigDict(extra="ignore")
-    all_orders: Several[Order] | None = None
+    all_orders: Several[OrderedSoup] | None = None
     """The soups that are ordered; none at all means every soup."""
-    bonus_orders: Several[Order] | None = None
+    bonus_orders: Several[OrderedSoup] | None = None
     """Those of them that bring more."""
 
 
@@ -102,9 +102,9 @@ class OriginalRules(Settings):
     """With `terrain`: column and row of each cook at the start."""
     layout_name: str | None = None
     """The kitchen's name."""
-    start_all_orders: Several[Order] | None = None
+    start_all_orders: Several[OrderedSoup] | None = None
     """The soups that are ordered; none at all means every soup."""
-    start_bonus_orders: Several[Order] | None = None
+    start_bonus_orders: Several[OrderedSoup] | None = None
     """Those of them whose points are multiplied."""
     start_state: dict[str, Any] | None = None
     """A state to begin with; its orders are those that count."""

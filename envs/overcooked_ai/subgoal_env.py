@@ -274,7 +274,7 @@ class SubgoalKitchen(OvercookedAI):
 
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Id and settings of the kitchen without subgoals of its own."""
-    kept = OvercookedAISettings.names()
+    kept = OvercookedAISettings.model_fields
     return OvercookedAI.env_id, {name: value for name, value in settings.items() if name in kept}
 
 

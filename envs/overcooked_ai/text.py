@@ -46,7 +46,7 @@ class _Spot(NamedTuple):
     number: str
 
 
-class _Scene(NamedTuple):
+class _KitchenText(NamedTuple):
     """Constant parts of a kitchen's text."""
 
     places: Places
@@ -68,7 +68,7 @@ class _Scene(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _scene(layout: Layout) -> _Scene:
+def _scene(layout: Layout) -> _KitchenText:
     places = places_of(layout)
 
     def spots(kind: int) -> tuple[_Spot, ...]:
@@ -79,7 +79,7 @@ def _scene(layout: Layout) -> _Scene:
             found.append(_Spot(CELLS + 3 * (y * layout.width + x), places.phrases[x, y], family, number))
         return tuple(found)
 
-    return _Scene(places, spots(POT), spots(COUNTER), layout.classic, layout.recipes.times, {})
+    return _KitchenText(places, spots(POT), spots(COUNTER), layout.classic, layout.recipes.times, {})
 
 
 def state_sentences(kitchen: SoupKitchen, soups: int = 0) -> list[str]:
@@ -119,11 +119,11 @@ def observation_text(kitchen: SoupKitchen, i: int, soups: int = 0) -> str:
     return f"{text} {end}"
 
 
-def _both_cooks(scene: _Scene, state: list[int], i: int) -> list[str]:
+def _both_cooks(scene: _KitchenText, state: list[int], i: int) -> list[str]:
     return [*_cook_sentences(scene, state, i, i), *_cook_sentences(scene, state, 1 - i, i)]
 
 
-def _things(scene: _Scene, state: list[int]) -> list[str]:
+def _things(scene: _KitchenText, state: list[int]) -> list[str]:
     return [*_pot_sentences(scene, state), *_grouped_sentences(scene, state)]
 
 
@@ -225,7 +225,7 @@ def _size(inside: int, classic: bool) -> str:
     return "" if classic and inside == FULL else f" of {soup_of(inside)}"
 
 
-def _cook_sentences(scene: _Scene, state: list[int], i: int, reader: int | None) -> list[str]:
+def _cook_sentences(scene: _KitchenText, state: list[int], i: int, reader: int | None) -> list[str]:
     places = scene.places
     at, other = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
     x, y, facing = state[at + X], state[at + Y], state[at + FACING]
@@ -245,7 +245,7 @@ def _cook_sentences(scene: _Scene, state: list[int], i: int, reader: int | None)
     return [*here, f"{who} stands on {name} and faces {seen}.", f"{who} holds {held}."]
 
 
-def _pot_sentences(scene: _Scene, state: list[int]) -> list[str]:
+def _pot_sentences(scene: _KitchenText, state: list[int]) -> list[str]:
     sentences = []
     for spot in scene.pots:
         kind, inside, tick = state[spot.at : spot.at + 3]
@@ -275,7 +275,7 @@ def _lying_sentence(phrase: str, kind: int, inside: int, classic: bool) -> str:
     return f"{words[0].upper()}{words[1:]} lies on {phrase}."
 
 
-def _grouped_sentences(scene: _Scene, state: list[int]) -> list[str]:
+def _grouped_sentences(scene: _KitchenText, state: list[int]) -> list[str]:
     """The occupied counters, equal things in one sentence."""
     groups: dict[tuple[str, int, int], list[_Spot]] = {}
     for spot in scene.counters:

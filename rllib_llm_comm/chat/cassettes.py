@@ -313,7 +313,7 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     if local and given.get("model"):
         raise UserError(f"`local` is {local!r} and `model` {given['model']!r}, but only one can be asked; give one.")
     if not local:
-        known = list(dict.fromkeys([*ChatSettings.names(), *LocalChatSettings.names(), "cassette", "note"]))
+        known = list(dict.fromkeys([*ChatSettings.model_fields, *LocalChatSettings.model_fields, "cassette", "note"]))
         for key in given:
             if key not in known:
                 raise UserError(f"`{key}` is no setting of the chat model; known are {names_and_hint(key, known)}")

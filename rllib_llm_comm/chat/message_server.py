@@ -11,7 +11,7 @@ from rllib_llm_comm.chat.endpoint import read_key, shown
 from rllib_llm_comm.chat.settings import MessageServerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.prompts import limit_words, most_tokens
 
 if TYPE_CHECKING:
     import openai
@@ -140,7 +140,7 @@ class MessageServer:
         try:
             with client:
                 answer = client.completions.create(
-                    model=self._name, prompt=prompts, max_tokens=max_words * TOKENS_PER_WORD, temperature=temperature,
+                    model=self._name, prompt=prompts, max_tokens=most_tokens(max_words), temperature=temperature,
                     stop=["\n"], seed=seed,
                 )  # fmt: skip
         except openai.APIStatusError as error:

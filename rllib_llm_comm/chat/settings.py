@@ -26,6 +26,14 @@ _OWN: Mapping[str, str] = {
     "max_completion_tokens": "max_tokens",
 }
 
+WITHOUT_EFFECT = frozenset(
+    {
+        "api_key_env", "ask_ahead", "budget", "cache_dir", "max_concurrent", "max_retries", "price_per_million_input",
+        "price_per_million_output", "requests_per_minute", "timeout",
+    }
+)  # fmt: skip
+"""Settings of `ChatSettings` that change no answer: what was asked goes on with other values."""
+
 Name = Annotated[str, Field(min_length=1, pattern=r"\S")]
 _Tokens = Annotated[int, Field(ge=1)]
 
@@ -50,8 +58,8 @@ def _by_purpose(max_tokens: Any) -> Any:
     return max_tokens
 
 
-class ChatSettings(Settings):
-    """Settings of `ChatClient`, as they stand in YAML files under `chat` and `teacher` (all defaults ours)."""
+class ServerSettings(Settings):
+    """How a server with OpenAI's protocol is asked (all defaults ours)."""
 
     model: Name
     """The model's name at the server."""
@@ -59,10 +67,27 @@ class ChatSettings(Settings):
     """Address of the API, e.g. `"http://127.0.0.1:8000/v1"`; `None` for OpenAI's own."""
     api_key_env: Name = "OPENAI_API_KEY"
     """Name of the environment variable with the key. A server on this machine or in a private network needs none."""
+    max_retries: int = Field(default=5, ge=0, le=LARGEST)
+    """Repetitions, with growing pauses, after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are
+    no completion."""
+
+
+class AnswerSettings(Settings):
+    """How a chat model answers (all defaults ours)."""
+
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    """0: the likeliest words, the same each time as far as a server can."""
+    forms: bool = True
+    """Whether an answer with a JSON schema is written by it. A server is asked to (`response_format`), one that refuses
+    that without it; a local model is held to it (`decoding.fill_form`). Otherwise the model has to write the braces
+    itself."""
+
+
+class ChatSettings(AnswerSettings, ServerSettings):
+    """Settings of `ChatClient`, as they stand in YAML files under `chat` and `teacher` (all defaults ours)."""
+
     timeout: float = Field(default=30.0, gt=0)
     """Seconds until a request counts as lost."""
-    max_retries: int = Field(default=5, ge=0, le=LARGEST)
-    """Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no chat completion."""
     requests_per_minute: float = Field(default=60, gt=0)
     """Requests are spread evenly so that no more are sent; by all clients of the same server, model and key on this
     machine together (`rllib_llm_comm.chat.client.SharedRate`)."""
@@ -78,8 +103,6 @@ class ChatSettings(Settings):
     """Price of a million tokens sent."""
     price_per_million_output: float = Field(default=0.0, ge=0)
     """Price of a million tokens received."""
-    temperature: float = Field(default=0.0, ge=0, le=2)
-    """0: the same words each time, as far as the server can."""
     max_tokens: Annotated[_Tokens | Mapping[str, _Tokens] | None, AfterValidator(_by_purpose)] = None
     """Most tokens of an answer, thoughts before it included, at least 1: one number, or numbers by purpose
     (`chat_model.TOKENS`, which also holds the defaults). Sent as `max_completion_tokens` where the server wants
@@ -89,9 +112,6 @@ class ChatSettings(Settings):
     (`ChatClient.keep_answers`); `False` keeps nothing at all."""
     extra_body: Annotated[Mapping[str, Any] | None, AfterValidator(_free)] = None
     """Further parameters of each request, such as `{"reasoning_effort": "low"}`."""
-    forms: bool = True
-    """Whether the server is asked to write answers by their JSON schema (`response_format`) where there is one; a
-    server that refuses that is asked without it."""
 
     @model_validator(mode="after")
     def _require_price(self) -> Self:
@@ -103,41 +123,32 @@ class ChatSettings(Settings):
         return self
 
 
-class LocalChatSettings(Settings):
+class LocalChatSettings(AnswerSettings):
     """Settings of `LocalChat`."""
 
     local: Name
     """`"smollm2"` (`language.model_sources.smollm2_folder`), a folder with a Hugging Face model, or a hub id."""
     max_tokens: int = Field(default=200, ge=1, le=LARGEST)
     """Most tokens that the model writes per answer."""
-    temperature: float = Field(default=0.0, ge=0, le=2)
-    """0: the likeliest words."""
     seed: int = Field(default=0, ge=0)
     """Of sampling; each question draws on its own."""
-    dtype: str = "float32"
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     """See `rllib_llm_comm.language.base_model.load_base_model`."""
     device: str = "auto"
     """A torch device, or "auto": "cuda" where there is one, else "cpu"."""
-    forms: bool = True
-    """Whether an answer for which the prompt shows a JSON schema is written into that form (`decoding.fill_form`);
-    otherwise the model has to write the braces itself."""
     cache_dir: str | Path | None = None
     """Answers are kept here; `None` keeps nothing."""
 
 
-class MessageServerSettings(Settings):
+class MessageServerSettings(ServerSettings):
     """Settings of `MessageServer`, as they stand in YAML files under `message_server` (all defaults ours)."""
 
     base_url: Annotated[str, AfterValidator(check_address)] = Field(examples=["http://127.0.0.1:8000/v1"])
     """Address of the API."""
     model: Name = "message"
     """The adapter's name at the server."""
-    api_key_env: Name = "OPENAI_API_KEY"
-    """Name of the environment variable with the key; a local server needs none."""
     timeout: float = Field(default=60.0, gt=0)
     """Seconds until a request counts as lost."""
-    max_retries: int = Field(default=5, ge=0, le=LARGEST)
-    """Repetitions after 429, 5xx, time-outs and broken connections, with growing pauses."""
     prompts_per_request: int = Field(default=64, ge=1, le=LARGEST)
     """Prompts sent in one request."""
     adapter_folder: Name | None = None

@@ -22,7 +22,9 @@ from rllib_llm_comm.core.settings import Settings, options_of
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.policies.load_policy import Loading
 
-IMPORT = Option("--import", metavar="MODULE", help="Import this module first (it registers your own things).")
+IMPORT = Option(
+    "--import", metavar="MODULE", help="Import this module first (it registers your own things); repeatable."
+)
 Imports = Annotated[list[str] | None, IMPORT]
 TrustRecorded = Annotated[
     bool,

@@ -60,8 +60,9 @@ def placed(place: str, sentence: str) -> str:
         return sentence
     if sentence.startswith("In `"):
         return f"In `{place}.{sentence.removeprefix('In `')}"
-    own = f"`{place.rpartition('.')[2]}` "
-    return f"`{place}` {sentence.removeprefix(own)}" if sentence.startswith(own) else f"In `{place}`: {sentence}"
+    own = f"`{place.rpartition('.')[2]}"
+    named = sentence.startswith((f"{own}` ", f"{own}."))
+    return f"`{place}{sentence.removeprefix(own)}" if named else f"In `{place}`: {sentence}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

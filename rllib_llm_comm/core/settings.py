@@ -8,14 +8,25 @@ schemas are made of it.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 import annotated_types
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -74,11 +85,6 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         return value
 
     @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """The names of all settings."""
-        return tuple(cls.model_fields)
-
-    @classmethod
     def defaults(cls) -> dict[str, Any]:
         """The values of all settings that have one."""
         fields = cls.model_fields.items()
@@ -133,6 +139,45 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
     def replace(self, **changes: Any) -> Self:
         """These settings with others in place of some; all are checked."""
         return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **changes})
+
+
+class FreshWeights(Settings):
+    """Settings of a network, whose weights are drawn when it is made."""
+
+    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    """Seed of the fresh weights; `None` takes torch's global generator."""
+
+
+class AnySettings(Settings):
+    """Settings of something that takes any."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def settings_of(maker: Callable[..., Any], apart: Collection[str] = ()) -> type[Settings]:
+    """The model of what a class or function takes as settings: of its arguments, with their annotations as the types.
+
+    Args:
+        maker: Its `**settings` are those of the model that it declares as its `settings_model`; without one any.
+        apart: Arguments that are no settings.
+    """
+    try:
+        arguments = list(inspect.signature(maker, eval_str=True).parameters.values())
+    except Exception:  # an annotation that only type checkers can read
+        arguments = [one.replace(annotation=Any) for one in inspect.signature(maker).parameters.values()]
+    free = any(one.kind is one.VAR_KEYWORD for one in arguments)
+    base: type[Settings] = getattr(maker, "settings_model", AnySettings) if free else Settings
+    fields: dict[str, Any] = {}
+    for one in arguments:
+        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) or one.name in apart:
+            continue
+        kind: Any = Any if one.annotation is one.empty else one.annotation
+        if typing.get_origin(kind) is tuple:  # files have lists
+            kind = Annotated[kind, Strict(False)]
+        # Only what is given is checked: a default of None is often annotated without it.
+        fields[one.name] = (kind, ... if one.default is one.empty else Field(one.default, validate_default=False))
+    name = f"{getattr(maker, '__name__', type(maker).__name__)}Settings"
+    return create_model(name, __base__=base, __module__=maker.__module__, **fields) if fields else base
 
 
 def _plain(value: Any) -> Any:

@@ -19,12 +19,12 @@ import torch
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import game_of
-from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.engines import require_fast
 from rllib_llm_comm.language.prompts import DEFAULT, DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.language.scoring import MASKED, NORMALIZATIONS, score_texts
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.verco.encoding import TextObservation, is_text_observation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherMessages
@@ -220,9 +220,9 @@ def random_moments(env: Any, decisions: int, seed: int) -> list[ChoiceMoment]:
     moments: list[ChoiceMoment] = []
     steps = 0
     while len(moments) < decisions:
-        observations, infos = env.reset(seed=int(rng.integers(2**31)))
+        game = PlayedGame(env, int(rng.integers(2**31)))
         mailbox: dict[str, str] = {}
-        while env.agents and len(moments) < decisions:
+        while not game.over and len(moments) < decisions:
             steps += 1
             if steps > _MOST_STEPS_PER_DECISION * decisions:
                 raise UserError(
@@ -230,7 +230,7 @@ def random_moments(env: Any, decisions: int, seed: int) -> list[ChoiceMoment]:
                     f"`--decisions` is {decisions}; this game leaves too little to choose."
                 )
             actions = dict.fromkeys(env.agents, 0)
-            views = {agent: _read(agent, observations[agent]) for agent in asked(env.agents, infos)}
+            views = {agent: _read(agent, game.observations[agent]) for agent in game.asked}
             mailbox.update({agent: view.teacher_message or "" for agent, view in views.items()})
             for agent, view in views.items():
                 allowed = np.flatnonzero(view.mask)
@@ -238,7 +238,7 @@ def random_moments(env: Any, decisions: int, seed: int) -> list[ChoiceMoment]:
                 if len(allowed) > 1:
                     advice = teacher.advise(getattr(env, "unwrapped", env), agent)
                     moments.append(ChoiceMoment(view, heard_by(agent, mailbox), advice))
-            observations, *_, infos = env.step(actions)
+            game.advance(actions)
     return moments[:decisions]
 
 

@@ -40,7 +40,7 @@ from rllib_llm_comm.verco.teachers.collect_labels import (
 from rllib_llm_comm.verco.teachers.label_store import ANSWERS, DEMONSTRATIONS, LabelStore
 
 NONE, OWN, TEACHER = "none", "own", "teacher"
-_OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
+OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
 _OF_SESSIONS = ("sessions", "names")
 
 
@@ -156,7 +156,7 @@ class DemonstrationPlayer:
     def identity(self) -> dict[str, Any]:
         """The settings that decide what it does."""
         if self.partner is not None:
-            known = {name: getattr(self.partner, name) for name in _OF_PARTNERS}
+            known = {name: getattr(self.partner, name) for name in OF_PARTNERS}
             trained = self.partner.kind == CHECKPOINT
             return {**known, **({"digest": weights_digest(self.partner.policy)} if trained else {})}
         if self.chat is not None:
@@ -174,7 +174,7 @@ def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
         UserError: If it is no such player.
     """
     given = {"policy": player} if isinstance(player, str) else player
-    kinds = {"policy": _OF_PARTNERS, "sessions": _OF_SESSIONS, "chat": ("chat",)}
+    kinds = {"policy": OF_PARTNERS, "sessions": _OF_SESSIONS, "chat": ("chat",)}
     named = [kind for kind in kinds if isinstance(given, Mapping) and kind in given]
     if len(named) != 1:
         raise UserError(

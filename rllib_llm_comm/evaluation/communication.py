@@ -15,7 +15,7 @@ import torch
 from typing_extensions import override
 
 from rllib_llm_comm.envs.base_env import Game
-from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, GameInfo, parts_of, secret_of, words_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, parts_of, secret_of, words_of
 from rllib_llm_comm.evaluation.statistics import (
     MutualInformation,
     causal_influence,
@@ -104,7 +104,7 @@ def measure_drift(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _DrawnMessages:
     """The messages that the adapters of one network drew, and the divergence (B,) of each."""
 
     kl: np.ndarray
@@ -115,16 +115,16 @@ class _Part:
 
 def _of_network(
     network: LanguageNetwork, views: Sequence[TextObservation], talk: CommunicationSettings, seed: int
-) -> _Part:
+) -> _DrawnMessages:
     prompts = [network.settings.templates.message(view.text, view.subgoal) for view in views]
     menu = talk.message_menu if talk.messages == "menu" else ()
     longest = talk.max_message_words
     if menu:
         chosen = network.write_messages(prompts, menu=menu, temperature=1.0, seed=seed)
         own = [Written(text) for text in chosen]
-        return _Part(_divergence(network, views, own, longest, menu), own)
+        return _DrawnMessages(_divergence(network, views, own, longest, menu), own)
     own = network.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed)
-    return _Part(
+    return _DrawnMessages(
         _divergence(network, views, own, longest, menu),
         own,
         network.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed, role=REFERENCE),
@@ -151,7 +151,7 @@ def _divergence(
     return np.concatenate(found)
 
 
-def _figures(parts: Sequence[_Part], reads: Callable[[str], bool | None] | None, menu: bool) -> Drift:
+def _figures(parts: Sequence[_DrawnMessages], reads: Callable[[str], bool | None] | None, menu: bool) -> Drift:
     kl = np.concatenate([part.kl for part in parts]).astype(np.float64)
     own = [message for part in parts for message in part.own]
     taught = [message for part in parts for message in part.taught]
@@ -287,18 +287,17 @@ def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> Communication
     The seed fixes the drawn messages of other episodes, and the permutations.
     """
     game = policy.env().unwrapped
-    reads = getattr(game, "understands", None)
-    if reads is not None and reads("") is None:  # a game without sentences of its own
-        reads = None
+    has_sayings = isinstance(game, Game) and game.understands("") is not None
+    reads = game.understands if has_sayings else None
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
-    found = communication_figures(turns.turns, policy.judge, Requests.of_game(game), reads=reads, seed=seed)
+    found = communication_figures(turns.turns, policy.judge, RequestReader.of_game(game), reads=reads, seed=seed)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
 
 
 def communication_figures(
     turns: Sequence[Turn],
     judge: Judge | None = None,
-    requests: Requests | None = None,
+    requests: RequestReader | None = None,
     *,
     reads: Reads | None = None,
     seed: int = 0,
@@ -438,7 +437,7 @@ class _Pool:
 
 
 @dataclass(frozen=True)
-class Requests:
+class RequestReader:
     """How a game reads messages and choices (`meaning`) and requests (`read`), and all of its private facts.
 
     A choice that means another fact than was asked for does not obey.
@@ -449,12 +448,11 @@ class Requests:
     facts: frozenset[str] = frozenset()
 
     @classmethod
-    def of_game(cls, game: Any) -> Requests | None:
+    def of_game(cls, game: Any) -> RequestReader | None:
         """How a game (unwrapped) reads requests; `None` for one that does not tell what messages mean."""
-        meaning = getattr(game, "meaning", None)
-        if meaning is None or (isinstance(game, Game) and type(game).meaning is Game.meaning):
+        if not isinstance(game, Game) or type(game).meaning is Game.meaning:
             return None
-        return cls(meaning, getattr(game, "request", meaning), frozenset(GameInfo(game).facts))
+        return cls(game.meaning, game.request, frozenset(game.facts))
 
     def names(self, phrase: str, thing: str) -> bool:
         """True if a choice shares a word with a request (as of `read`) and does not mean another of the facts.
@@ -467,7 +465,9 @@ class Requests:
         return meant == thing or not {meant, thing} <= self.facts
 
 
-def _obeyed(turns: Sequence[Turn], requests: Requests, rng: np.random.Generator) -> list[tuple[float, float | None]]:
+def _obeyed(
+    turns: Sequence[Turn], requests: RequestReader, rng: np.random.Generator
+) -> list[tuple[float, float | None]]:
     """Per request that can be followed now: whether it is, and whether one of another episode would be."""
     following: dict[tuple[int, str], list[Turn]] = {}
     for turn in turns:
@@ -484,7 +484,7 @@ def _obeyed(turns: Sequence[Turn], requests: Requests, rng: np.random.Generator)
     return found
 
 
-def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], requests: Requests) -> float | None:
+def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], requests: RequestReader) -> float | None:
     """Share of the requests that name something the listener can do now, which its next choices name, too."""
     things = [thing for thing in (requests.read(message) for message in heard.values()) if thing]
     mask = parts_of(turn.observation).get(ACTION_MASK, [1] * len(turn.decision.candidates))

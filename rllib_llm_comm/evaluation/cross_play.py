@@ -14,15 +14,16 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, GameInfo, asked
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, GameInfo
 from rllib_llm_comm.evaluation.figures import render_page
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Estimate, jackknife
 from rllib_llm_comm.policies.load_policy import Loading
-from rllib_llm_comm.policies.partner_settings import PEOPLE, SCRIPTED, PartnerSettings, parse_partners
+from rllib_llm_comm.policies.partner_settings import PEOPLE, SCRIPTED, PartnerEntry, PartnerSettings, parse_partners
 from rllib_llm_comm.policies.partners import allowed_actions, make_partner, try_out
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
@@ -48,14 +49,12 @@ def require_metric(metric: str, env: Any, seed: int) -> None:
     while isinstance(env, PlannedSubgoals | TeacherMessages):
         names.update(dict.fromkeys(env.figures()))
         env = env.env
-    observations, infos = env.reset(seed=seed)
-    names.update(_told(infos))
-    rng = np.random.default_rng(seed)
-    while metric not in names and env.agents:
-        free = {agent: allowed_actions(env, agent, observations[agent]) for agent in asked(env.agents, infos)}
-        actions = {agent: int(rng.choice(np.flatnonzero(allowed))) for agent, allowed in free.items()}
-        observations, _, _, _, infos = env.step(actions)
-        names.update(_told(infos))
+    game, rng = PlayedGame(env, seed), np.random.default_rng(seed)
+    names.update(_told(game.infos))
+    while metric not in names and not game.over:
+        free = {agent: allowed_actions(env, agent, game.observations[agent]) for agent in game.asked}
+        game.advance({agent: int(rng.choice(np.flatnonzero(allowed))) for agent, allowed in free.items()})
+        names.update(_told(game.infos))
     if metric not in names:
         raise UserError(
             f"`metric` is {metric!r} but must be {RETURN!r} or what the game counts: {', '.join(names) or 'nothing'}."
@@ -290,8 +289,8 @@ class CrossPlay:
 
     def __init__(
         self,
-        players: Sequence[Any],
-        partners: Mapping[str, Sequence[Any]] | None = None,
+        players: Sequence[PartnerEntry],
+        partners: Mapping[str, Sequence[PartnerEntry]] | None = None,
         settings: CrossPlaySettings | None = None,
     ) -> None:
         self._how = settings or CrossPlaySettings()
@@ -576,7 +575,9 @@ def _same_weights(players: Sequence[Mapping[str, Any]]) -> list[str]:
     return notes
 
 
-def _groups(partners: Mapping[str, Sequence[Any]], taken: Sequence[str]) -> dict[str, tuple[PartnerSettings, ...]]:
+def _groups(
+    partners: Mapping[str, Sequence[PartnerEntry]], taken: Sequence[str]
+) -> dict[str, tuple[PartnerSettings, ...]]:
     """The parsed groups; a name belongs to one partner only."""
     if not isinstance(partners, Mapping):
         raise UserError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.session_files import AgentFrame
+from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, GameInfo, parts_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
@@ -57,7 +58,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
         "game_step": step,
         "ansi": ansi_of(game) if drawn else "",
         "image": image_of(game) if drawn else None,
-        "places": game.places() if hasattr(game, "places") else {},
+        "places": game.places() if isinstance(game, Game) else {},
         "metrics": counted,
         "agents": cards,
     }
@@ -68,9 +69,8 @@ def phrases_of(game: Any, agent: Any, observation: Any, numbered: Sequence[str])
 
     `numbered` are the phrases of observations that have `candidates`, and of games that have no words.
     """
-    if "candidates" in observation or not hasattr(game, "action_phrases"):
-        return list(numbered)
-    return list(game.action_phrases(agent))
+    told = [] if "candidates" in observation or not isinstance(game, Game) else game.action_phrases(agent)
+    return told or list(numbered)
 
 
 def event_words(game: str, events: Sequence[str]) -> list[str]:

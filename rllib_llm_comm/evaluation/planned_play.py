@@ -21,8 +21,8 @@ from rllib_llm_comm.evaluation.rollout import (
     replaced_messages,
     require_control,
 )
-from rllib_llm_comm.policies.decision import Decision, Policy, Request
-from rllib_llm_comm.policies.play_loop import Observer, play_games
+from rllib_llm_comm.policies.decision import Decision, Policy
+from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games
 from rllib_llm_comm.policies.policy import planning_of
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
@@ -30,7 +30,6 @@ from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.planners.sama import remembers_games
-from rllib_llm_comm.sama.planning_game import Player
 from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
 from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
 from rllib_llm_comm.verco.settings import SHUFFLED
@@ -97,7 +96,7 @@ def play_planned(
     if by is None or trials is None:
         return play(policy, env=make_env, num_envs=num_envs, progress=progress, observers=observers, **common)
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
-    games = _GamesInRounds(policy, by, model, settings, rounds, explore, keep_frames, counterfactuals)
+    games = _GamesInRounds(policy, by, model, settings, {**rounds, "explore": explore}, keep_frames, counterfactuals)
     return require_control(games.play(range(seed, seed + episodes), progress))
 
 
@@ -168,11 +167,10 @@ class _GamesInRounds:
         model: ChatModel | None,
         settings: Mapping[str, Any],
         rounds: Mapping[str, Any],
-        explore: bool,
         keep_frames: bool,
         counterfactuals: bool,
     ) -> None:
-        self._policy, self._model, self._explore = policy, model, explore
+        self._policy, self._model = policy, model
         own = {"in_vector": bool(by.get("in_vector")), "subgoals_to": by.get("subgoals_to", ALL)}
         self._settings, self._rounds = settings, {**own, **rounds}
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
@@ -195,9 +193,9 @@ class _GamesInRounds:
         return self._policy.env(planning={"planner": None}, **self._settings)
 
     def _played(self, env: Any, seed: int, games: int, progress: Progress | None) -> Episode:
-        recorder = AttemptRecorder(self._policy, env, seed, self._explore, self._silence)
+        recorder = AttemptRecorder(self._policy, env, seed, self._silence)
         planner = self._planner if self._one else self._planner.beside()
-        told = play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
+        told = play_rounds(env, self._policy, planner, seed, watch=recorder.watch, **self._rounds)
         self._done += 1
         if progress:
             progress(self._done, games)
@@ -229,64 +227,51 @@ def _planning_of(policy: Policy, planning: Mapping[str, Any] | None) -> Mapping[
     return planning_of(policy.manifest, planning)
 
 
-def play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:
+def play_rounds(env: Any, policy: Policy, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:
     """An episode in rounds, with further arguments of `ReflectivePlay`.
 
     Raises:
         UserError: If no plan could be made for one.
     """
     try:
-        return ReflectivePlay(env, player, planner, **settings).play(seed)
+        return ReflectivePlay(env, policy, planner, **settings).play(seed)
     except ChatError as error:
         raise no_plan(error) from error
 
 
 class AttemptRecorder:
-    """A policy as a player of `ReflectivePlay` that records each attempt for an `Episode`.
+    """Records each attempt of a `ReflectivePlay` for an `Episode`.
 
     Frames are kept if `silence`, the scores of listeners in silence, is given.
     """
 
-    def __init__(
-        self, policy: Policy, env: Any, seed: int, explore: bool, silence: Counterfactuals | None = None
-    ) -> None:
-        self._policy, self._env, self._explore, self._silence = policy, env, explore, silence
+    def __init__(self, policy: Policy, env: Any, seed: int, silence: Counterfactuals | None = None) -> None:
+        self._silence = silence
         self._episode = new_episode(policy, env, seed)
         self._episode.no_silence = silence.missing if silence is not None else ""
-        self._decisions: dict[Any, Decision] = {}
         self._latest: Attempt | None = None
         self._end: Frame | None = None  # how the latest attempt ended
         self._steps = 0
         self._notes: dict[int, _Notes] = {}
 
-    def begin(self, seed: int) -> Any:
-        """The policy's memory of an episode that begins; the seed fixes everything that is random in the policy."""
-        self._policy.reset(seed=seed)
-        return self._policy.begin(seed)
-
-    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """The actions of the agents that are asked."""
-        self._decisions = self._policy.act_together([Request(memory, observations)], explore=self._explore)[0]
-        self._episode.decisions += len(self._decisions)
-        return {agent: decision.action for agent, decision in self._decisions.items()}
-
-    def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
+    def watch(
+        self, attempt: Attempt, game: PlayedGame, seen: Mapping[Any, Any], decisions: Mapping[Any, Decision]
+    ) -> None:
         """Records a moment of an attempt, as a `rllib_llm_comm.sama.reflection.Watch`."""
         begins = attempt is not self._latest
         if begins:
             self._begin_attempt(attempt)
         notes = self._notes[id(attempt)]
         if not begins:  # what led to an attempt's first moment belongs to the one before
-            notes.collisions += collisions_in(infos)
-        if actions:
-            notes.said += [decision.said for decision in self._decisions.values() if decision.said]
-            notes.replaced += replaced_messages(self._decisions)
-        self._steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
+            notes.collisions += collisions_in(game.infos)
+        self._episode.decisions += len(decisions)
+        notes.said += [decision.said for decision in decisions.values() if decision.said]
+        notes.replaced += replaced_messages(decisions)
+        self._steps = max((int(info.get("game_step", 0)) for info in game.infos.values()), default=0)
         if self._silence is not None:
-            decisions = self._decisions if actions else {}
-            frame = frame_of(self._env, seen, infos, decisions, rewards)
+            frame = frame_of(game.env, seen, game.infos, decisions, game.rewards)
             self._silence.add_to(frame, seen, decisions)
-            if actions:
+            if decisions:
                 self._episode.frames.append(frame)
             else:
                 self._end = frame

@@ -20,7 +20,7 @@ from rllib_llm_comm.evaluation.planned_play import play_rounds
 from rllib_llm_comm.evaluation.rollout import EpisodeRecorder
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, middle_of, rounded
-from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighed
+from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.policy_folder import weights_digest
@@ -34,7 +34,7 @@ from rllib_llm_comm.sama.planners import (
     trained_policy,
 )
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
-from rllib_llm_comm.sama.planning_game import Player, PolicyPlayer, planning_game
+from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import authors_in
 from rllib_llm_comm.sama.reflection import ReflectedEpisode
 
@@ -51,6 +51,8 @@ class _InScenarios:
     """What stands in for what the papers use (`evaluation.stand_ins`)."""
     in_vector = False
     """Whether it reads numbers, as of `PlannedSubgoals`."""
+    explore = True
+    """Whether its actions are sampled."""
 
     def env(self, settings: Mapping[str, Any]) -> Any:
         """A game with the settings of a scenario."""
@@ -77,8 +79,8 @@ class ScriptedExecutor(_InScenarios):
         """The settings that distinguish this executor from others, JSON-able."""
         return {"executor": SCRIPTED, "env": self._env_id, "env_config": self._config}
 
-    def player(self, env: Any, seed: int) -> Player:
-        """The player of an episode."""
+    def policy(self, env: Any) -> Policy:
+        """The player of a game."""
         return planning_game(env).player()
 
 
@@ -107,7 +109,7 @@ class PolicyExecutor(_InScenarios):
         greedy: bool = False,
         digest: str = "",
     ) -> None:
-        self._policy, self._name, self._greedy, self._digest = policy, name, greedy, digest
+        self._policy, self._name, self.explore, self._digest = policy, name, not greedy, digest
         self.stand_ins = stand_ins(replace(policy.manifest, planning=None))
         self.in_vector = bool((policy.manifest.planning or {}).get("in_vector"))
         self._env_id, trained = without_subgoals(str(policy.manifest.env), dict(policy.manifest.env_config))
@@ -118,12 +120,11 @@ class PolicyExecutor(_InScenarios):
     def identity(self) -> dict[str, Any]:
         """The settings that distinguish this executor from others, JSON-able."""
         about = {"executor": self._name, "sha256": self._digest, "algorithm": self._policy.manifest.algorithm}
-        return {**about, "greedy": self._greedy, "env": self._env_id, "env_config": self._config}
+        return {**about, "greedy": not self.explore, "env": self._env_id, "env_config": self._config}
 
-    def player(self, env: Any, seed: int) -> Player:
-        """The player of an episode; fixes everything that is random in the policy's messages."""
-        self._policy.reset(seed)
-        return PolicyPlayer(self._policy, explore=not self._greedy)
+    def policy(self, env: Any) -> Policy:
+        """The policy, for every game."""
+        return self._policy
 
 
 Executor = ScriptedExecutor | PolicyExecutor
@@ -176,7 +177,7 @@ class PlannedGames:
         self._env = executor.env(settings)
         self._planner = make_planner(setup.planner, planner_model(setup.planner))
         own: dict[str, Any] = {"patience": setup.patience, "in_vector": executor.in_vector}
-        self._rounds = {"trials": setup.trials, "recover": setup.recover, **own}
+        self._rounds = {"trials": setup.trials, "recover": setup.recover, "explore": executor.explore, **own}
         self._wrapped = PlannedSubgoals(
             self._env, self._planner, subgoal_reward=0.0, replan=setup.replan, wait=True, **own
         )
@@ -196,14 +197,13 @@ class PlannedGames:
             UserError: If the user has to do something first, or no plan could be made: in rounds for one of them, else
                 in the whole episode.
         """
-        player = self._executor.player(self._env, seed)
+        policy = self._executor.policy(self._env)
         if self._setup.replan == "all":
-            told = play_rounds(self._env, player, self._planner, seed, **self._rounds)
+            told = play_rounds(self._env, policy, self._planner, seed, **self._rounds)
             returns, metrics = told.returns, _figures(told)
         else:
-            policy = _AsPolicy(player)
             recorder = EpisodeRecorder(policy)
-            play_games(policy, lambda: self._wrapped, [seed], observers=[recorder])
+            play_games(policy, lambda: self._wrapped, [seed], observers=[recorder], explore=self._executor.explore)
             returns, metrics = recorder.episodes[seed].returns, dict(recorder.episodes[seed].metrics)
         if isinstance(self._planner, DisturbedPlanner):
             metrics["subgoals_replaced"] = float(self._planner.replaced)
@@ -215,23 +215,6 @@ def _figures(episode: ReflectedEpisode) -> dict[str, float]:
     failed = sum(attempts[-1].failed for attempts in episode.rounds)
     rounds = {"rounds": float(len(episode.rounds)), "rounds_failed": float(failed)}
     return {**episode.metrics, **episode.counts(), **rounds}
-
-
-class _AsPolicy(Policy):
-    """A player of subgoals as a policy; it says nothing and gives no probabilities."""
-
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
-    def begin(self, seed: int) -> Any:
-        return self._player.begin(seed)
-
-    def act_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
-        """The player's decisions; it has its own setting of whether they are sampled."""
-        return [
-            {agent: unweighed(action) for agent, action in self._player.act(one.memory, dict(one.observations)).items()}
-            for one in requests
-        ]
 
 
 FORMAT = 2

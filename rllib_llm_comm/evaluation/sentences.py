@@ -18,7 +18,7 @@ from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.json_file import read_json
 from rllib_llm_comm.envs.games import scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, parts_of, secret_of
-from rllib_llm_comm.evaluation.communication import Requests
+from rllib_llm_comm.evaluation.communication import RequestReader
 from rllib_llm_comm.evaluation.cross_play import CrossPlay
 from rllib_llm_comm.evaluation.figures import render_page
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, image_of, phrases_of
@@ -116,7 +116,7 @@ def _moments(
 def _first(stranger: SeatedPolicy, seed: int, explore: bool) -> Iterator[tuple[PlayedGame, Any, dict[str, str], str]]:
     """The listeners of the first moment of a game in which one hears something with a meaning, if there is one."""
     game = PlayedGame(stranger.env(), seed)
-    requests = Requests.of_game(game.env.unwrapped)
+    requests = RequestReader.of_game(game.env.unwrapped)
     stranger.reset(seed=seed)
     memory = stranger.begin(seed)
     found = False
@@ -152,7 +152,7 @@ def _choice(
     given, silent = np.array(card["probabilities"]), np.array(card["silent"])
     best, best_silent = int(given.argmax()), int(silent.argmax())
     allowed = np.asarray(parts_of(seen[listener]).get(ACTION_MASK, np.ones(len(phrases))), bool)
-    requests = Requests.of_game(game.env.unwrapped)
+    requests = RequestReader.of_game(game.env.unwrapped)
     named = allowed & [requests is not None and requests.names(phrase, meaning) for phrase in phrases]
     asks = bool(named.any())
     return {

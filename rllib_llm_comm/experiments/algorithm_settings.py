@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint, placed, shown
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint, placed, shown, within
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
@@ -301,14 +301,17 @@ def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolv
         config.update_from_dict(values)
         config.validate()
         if config.evaluation_config:  # RLlib itself looks at it when the algorithm is built
-            config.get_evaluation_config_object().validate()
+            with within("evaluation_config"):
+                config.get_evaluation_config_object().validate()
     except Exception as error:
         if any(text in str(error) for text in unresolved):
             return config
         name, message = cause_of(error)
         prefix = "" if name in ("UserError", "ValueError") else f"{name}: "
         message = message.split(" To suppress all validation errors")[0]
-        raise UserError(placed(f"{stage}.config", f"{prefix}{one_line(message)}")) from error
+        inner = re.match(r"`(\w+)\.", message)  # such as `planner.seed`
+        place = f"{stage}.config.{inner[1]}" if inner and inner[1] in values else f"{stage}.config"
+        raise UserError(placed(place, f"{prefix}{one_line(message)}")) from error
     return config
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.trust import texts_in
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list, source_of
+from rllib_llm_comm.experiments.stages import STAGE_REFERENCE, Stage, as_list, source_of
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 
@@ -39,7 +39,7 @@ def chats_of(stage: Stage, stages: Mapping[str, Stage]) -> list[Mapping[str, Any
         played = [chats_in(_heard({**played_with(one, stages), **given})) for one in as_list(config.get("checkpoint"))]
         return [chat for found in played for chat in found]
     named = {key: value for key, value in given.items() if key not in _ADAPTERS}
-    texts = [text for text in dict.fromkeys(texts_in(named)) if REFERENCE.fullmatch(text) or _is_folder(text)]
+    texts = [text for text in dict.fromkeys(texts_in(named)) if STAGE_REFERENCE.fullmatch(text) or _is_folder(text)]
     return chats_in(_heard(given)) + [chat for text in texts for chat in chats_in(_heard(played_with(text, stages)))]
 
 

@@ -15,11 +15,11 @@ from rllib_llm_comm.experiments.experiment_file import Experiment, read_experime
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.prompts import DEFAULT, read_prompts
+from rllib_llm_comm.verco.settings import BaseModelSettings, LanguageModelSettings
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel
 
-_MODEL = ("base_model", "dtype", "device", "quantization", "prompts", "prompt_format", "prompt_date")
 _TUNED = ("score_normalization", "temperature")
 
 
@@ -86,15 +86,13 @@ def read_settings(file: Path | None, options: CalibrationOptions | None = None) 
     Raises:
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
-    from rllib_llm_comm.verco.settings import LanguageModelSettings
-
     asked = options or CalibrationOptions()
     values: dict[str, Any] = {}
     tuned: dict[str, Any] = {}
     if file is not None:
         experiment = _stage_of(file, asked.stage)
         defaults = {**LanguageModelSettings().to_dict(), **_defaults(experiment)}
-        values = {name: _plain(file, experiment, name, defaults[name]) for name in _MODEL}
+        values = {name: _plain(file, experiment, name, defaults[name]) for name in BaseModelSettings.model_fields}
         values |= {"env": experiment.env, "env_config": dict(experiment.config.get("env_config") or {})}
         told = values["prompts"]
         values["prompts"] = _texts([told]) if isinstance(told, str) else {"the file's": read_prompts(told)}
@@ -168,7 +166,7 @@ def _defaults(experiment: Experiment) -> dict[str, Any]:
     from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 
     config = find_algorithm(experiment.run).get_default_config()
-    return {name: getattr(config, name) for name in (*_MODEL, *_TUNED) if hasattr(config, name)}
+    return {name: getattr(config, name) for name in (*BaseModelSettings.model_fields, *_TUNED) if hasattr(config, name)}
 
 
 def _plain(file: Path, experiment: Experiment, name: str, default: Any) -> Any:

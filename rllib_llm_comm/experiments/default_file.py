@@ -11,10 +11,9 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
-from rllib_llm_comm.core.settings import Settings, describe
-from rllib_llm_comm.envs.base_env import settings_of
+from rllib_llm_comm.core.settings import Settings, describe, settings_of
 from rllib_llm_comm.envs.games import env_ids, record_of
-from rllib_llm_comm.experiments.algorithm_settings import config_settings, default_of, find_algorithm
+from rllib_llm_comm.experiments.algorithm_settings import config_settings, find_algorithm
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 
 _WIDTH = 118  # characters of a comment's line
@@ -36,15 +35,15 @@ def default_file(run: str, env: str | None = None) -> str:
         lines.append(f"  env: {env}")
     lines.append("  config:")
     if env is not None:
-        lines += ["    env_config:", *_settings(_of_game(env), {}, "      ")]
+        lines += ["    env_config:", *_settings(_of_game(env), "      ")]
     if run in STAGE_KINDS:
-        lines += _settings(STAGE_KINDS[run].model().model_fields, {}, "    ")
+        lines += _settings(STAGE_KINDS[run].model().model_fields, "    ")
         return "\n".join(lines) + "\n"
     config: Any = find_algorithm(run, STAGE_KINDS).get_default_config()
     if not hasattr(config, "settings_models"):
         raise UserError(f"`run` is {run!r}, an algorithm of RLlib's own; `rllib schema` has its settings.")
     own = {name: field for model in config.settings_models.values() for name, field in model.model_fields.items()}
-    lines += _settings(own, {name: default_of(config, name) for name in own}, "    ")
+    lines += _settings(own, "    ")
     lines += ["    # Settings of RLlib's own that begin with other values than there.", *_of_rllib(config, own)]
     return "\n".join(lines) + "\n"
 
@@ -57,12 +56,8 @@ def _of_game(env: str) -> Mapping[str, FieldInfo]:
     return settings_of(game).model_fields if game else {}
 
 
-def _settings(fields: Mapping[str, FieldInfo], values: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """Lines of settings, each behind a comment with its meaning and what is allowed.
-
-    Args:
-        values: Those that differ from the fields' defaults.
-    """
+def _settings(fields: Mapping[str, FieldInfo], indent: str) -> Iterator[str]:
+    """Lines of settings, each behind a comment with its meaning and what is allowed."""
     for name, field in fields.items():
         if field.exclude:
             continue
@@ -76,7 +71,7 @@ def _settings(fields: Mapping[str, FieldInfo], values: Mapping[str, Any], indent
         if field.is_required():
             yield f"{indent}# {(field.examples or [f'{name}: ...'])[0]} # required"
         else:
-            yield f"{indent}{_entry(name, values.get(name, field.get_default(call_default_factory=True)))}"
+            yield f"{indent}{_entry(name, field.get_default(call_default_factory=True))}"
 
 
 def _entry(name: str, value: Any) -> str:

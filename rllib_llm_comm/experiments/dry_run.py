@@ -26,8 +26,9 @@ from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, played_w
 from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
 from rllib_llm_comm.experiments.run_time import trials_of
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list, source_of
+from rllib_llm_comm.experiments.stages import STAGE_REFERENCE, Stage, as_list, source_of
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, CollectLabels
+from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.data_set import read_subgoals
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
@@ -260,7 +261,7 @@ def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> StageQuestions:
 def _plan(planner: Any, game: Any) -> tuple[int, float]:
     """Questions of a plan, and the characters of one; what refers to a stage that has not run is taken for empty."""
     given = {
-        key: "" if isinstance(value, str) and REFERENCE.search(value) else value
+        key: "" if isinstance(value, str) and STAGE_REFERENCE.search(value) else value
         for key, value in planner.items()
         if key not in ("chat", "cassette")
     }
@@ -366,10 +367,7 @@ def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, 
             play = ReflectivePlay(env, player, ScriptedPlanner(), trials=0, patience=patience)
             return len(play.play(0).rounds)
         planned = PlannedSubgoals(env, ScriptedPlanner(), patience=patience)
-        seen, _ = planned.reset(seed=0)
-        memory = player.begin(0)
-        while planned.agents:
-            seen, *_ = planned.step(player.act(memory, seen))
+        play_games(player, lambda: planned, [0])
         return int(planned.figures()["plans"])
     return None
 

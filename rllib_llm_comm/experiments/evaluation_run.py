@@ -149,7 +149,7 @@ def _text(value: Any) -> str:
     return f"{round(value, 3) + 0.0:g}" if isinstance(value, float) else str(value)
 
 
-class _Played:
+class _PlayedCheckpoints:
     """Figures of the checkpoints that an evaluation of several has played, kept until it has ended.
 
     Args:
@@ -237,7 +237,7 @@ def run_evaluation(
     log: list[str] = []
     if settings.curve:
         checkpoints = [kept for path in checkpoints for kept in kept_checkpoints(path)]
-    played = _Played(json_path, settings) if json_path is not None else None
+    played = _PlayedCheckpoints(json_path, settings) if json_path is not None else None
     several = len(checkpoints) > 1
     for path in checkpoints:
         key = played.key(find_checkpoint(path)) if played is not None and several else ""

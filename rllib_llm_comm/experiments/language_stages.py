@@ -59,7 +59,7 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
     if not any(chat.get(way) for way in _WAYS):
         raise UserError(f"`{where}.model` is missing; name the model at the server, or give `local` or `cassette`.")
     if "model" in chat:
-        known = [*ChatSettings.names(), "cassette", "note"]
+        known = [*ChatSettings.model_fields, "cassette", "note"]
         for key in chat:
             if key not in known:
                 raise UserError(f"`{where}.{key}` is no setting; known are {names_and_hint(key, known)}")

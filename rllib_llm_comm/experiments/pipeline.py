@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +52,7 @@ from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.policies.recorded_settings import reaches_outside, vouched_for_game
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.sama.planners import trusting
-from rllib_llm_comm.verco.settings import MODEL_SETTINGS
+from rllib_llm_comm.verco.settings import MODEL_SETTINGS, BaseModelSettings
 
 
 def with_model(file: ExperimentFile) -> ExperimentFile:
@@ -68,10 +68,10 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
         return file
     from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
-    def known(run: str) -> tuple[str, ...]:
+    def known(run: str) -> Collection[str]:
         """The settings of a language model that a kind of stage, or an algorithm, takes."""
         if kind := STAGE_KINDS.get(run):
-            return kind.model_settings
+            return BaseModelSettings.model_fields if issubclass(kind.model(), BaseModelSettings) else ()
         return MODEL_SETTINGS if isinstance(default_config(run), LanguageModelConfigMixin) else ()
 
     for name in file.model:

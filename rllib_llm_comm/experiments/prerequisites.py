@@ -16,7 +16,7 @@ from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_che
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import single_points
 from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, TOKENS_PER_WORD
+from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, most_tokens
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         check_base_model(str(base))
         check_lora_layers(str(base), config.lora_layers)
         check_targets(str(base), config.lora_target_modules)
-        tokens = TOKENS_PER_WORD * config.max_message_words if config.messages == "student" else 0
+        tokens = most_tokens(config.max_message_words) if config.messages == "student" else 0
         check_positions(str(base), config.max_prompt_tokens + max(tokens, config.max_candidate_tokens))
     check_quantization(config.quantization)
     if config.device != "auto":

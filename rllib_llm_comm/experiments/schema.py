@@ -19,9 +19,12 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
+from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings, MessageServerSettings
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.base_env import settings_of
+from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.core.settings import Settings, settings_of
 from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.evaluation.collect_demonstrations import OF_PARTNERS
 from rllib_llm_comm.experiments.algorithm_settings import (
     algorithm_names,
     config_annotations,
@@ -36,11 +39,17 @@ from rllib_llm_comm.experiments.experiment_file import MODEL, OLD_CHECKPOINT_KEY
 from rllib_llm_comm.experiments.search_space import SEARCHES
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import Study
+from rllib_llm_comm.policies.partner_settings import PartnerSettings
+from rllib_llm_comm.sama.planners import PLANNERS, planner_settings
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
+from rllib_llm_comm.verco.teachers.base import TEACHERS, PeopleSettings
 
 Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
 _LONGEST = 300  # characters of a description
+_REGISTRIES: Mapping[str, Registry[Any]] = {"planner": PLANNERS, "teacher": TEACHERS}
+_KINDS = (*_REGISTRIES, "chat", "message_server", "player", "pool")
+"""Settings that are mappings, or hold some, whose keys depend on what they name."""
 # A line of a docstring's "Args" or "Attributes".
 _ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 
@@ -106,6 +115,7 @@ def file_schema() -> Schema:
         "properties": {MODEL: {"anyOf": [_ref("language model"), _ref("experiment")]}},
         "additionalProperties": _ref("experiment"),
     }
+    kinds = {f"keys of {kind}": {"anyOf": forms} for kind, forms in _kinds(parts).items()}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Experiments or a study of rllib_llm_comm",
@@ -115,6 +125,7 @@ def file_schema() -> Schema:
         "$defs": {
             **inner,
             **parts,
+            **kinds,
             "experiment": experiment,
             "study": study,
             "language model": _language_model(),
@@ -140,6 +151,7 @@ def _model(model: type[BaseModel]) -> Schema:
             about["properties"].pop(key, None)  # not for files
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
+            value = about["properties"][key] = _of_kind(key, value)
             said = _said(value.get("description"))
             if key not in about.get("required", ()):  # what is not given may be written as null
                 about["properties"][key] = {**_or(value, {"type": "null"}), **said}
@@ -188,27 +200,90 @@ def _algorithm_config(name: str, texts: dict[str, Schema], parts: dict[str, Sche
     properties: dict[str, Schema] = {}
     for key in config_settings(config):
         attribute = str(config._translate_special_keys(key, warn_deprecated=False))
-        default = default_of(config, attribute)
         if field := own.get(attribute):
-            schema = _setting(field, parts)
+            schema = _setting(attribute, field, parts)
         else:
+            default = default_of(config, attribute)
             schema = _of_rllib(attribute, default, annotations.get(attribute)) | _said(told.get(attribute))
-        if isinstance(default, bool | int | float | str):
-            schema["default"] = default
+            schema |= _shown(default)
         known = texts.setdefault(key, schema)
         properties[key] = _ref(f"setting {key}") if known == schema else schema
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _setting(field: FieldInfo, parts: dict[str, Schema]) -> Schema:
+def _setting(name: str, field: FieldInfo, parts: dict[str, Schema]) -> Schema:
     """A setting as its field declares it, or a search, or the result of another stage."""
     plain = TypeAdapter(Annotated[field.annotation, field]).json_schema(  # type: ignore[arg-type]
         schema_generator=_Lenient
     )
-    parts |= plain.pop("$defs", {})
+    for part, schema in plain.pop("$defs", {}).items():
+        inner = {key: _of_kind(key, value) for key, value in schema.get("properties", {}).items()}
+        parts[part] = {**schema, "properties": inner}
     for word in ("default", "description"):
         plain.pop(word, None)
-    return {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(field.description)}
+    allowed = [_of_kind(name, plain), _ref("search"), _REFERENCE]
+    return {"anyOf": allowed, **_said(field.description), **_shown(field.default)}
+
+
+def _of_kind(setting: str, schema: Any) -> Any:
+    """The schema of a setting; in one of `_KINDS` mappings have known keys, and texts are known names or others."""
+    if setting not in _KINDS or not isinstance(schema, dict | list):
+        return schema
+    if isinstance(schema, list):
+        return [_of_kind(setting, one) for one in schema]
+    keys = _ref(f"keys of {setting}")
+    if schema.get("type") == "object":
+        return {**{key: schema[key] for key in ("default", "description") if key in schema}, "anyOf": [keys]}
+    if schema == {"type": "string"} and setting in _REGISTRIES:
+        return {"anyOf": [{"enum": list(_REGISTRIES[setting])}, schema]}
+    if schema.get("items") == {}:
+        return {**schema, "items": {"anyOf": [{"type": "string"}, keys]}}
+    return {key: _of_kind(setting, value) for key, value in schema.items()}
+
+
+def _kinds(parts: dict[str, Schema]) -> dict[str, list[Schema]]:
+    """The mappings that the settings of `_KINDS` may hold; models within settings are added to `parts`."""
+    recording: Schema = {"cassette": {"type": "string"}, "note": {"type": "string"}}
+    chats = [{"type": "object", "properties": recording, "required": ["cassette"], "additionalProperties": False}]
+    for model in (ChatSettings, LocalChatSettings):
+        asked = _keys(model, parts)
+        chats.append({**asked, "properties": {**asked["properties"], **recording}})
+    plays = {"type": "object", "properties": {"chat": _ref("keys of chat")}, "required": ["chat"]}
+    partner = _keys(PartnerSettings, parts)
+    played = {key: partner["properties"][key] for key in OF_PARTNERS}
+    return {
+        "planner": _registered({name: planner_settings(name) for name in PLANNERS}, parts),
+        "teacher": _registered({name: settings_of(kind) for name, kind in TEACHERS.items()}, parts),
+        "chat": chats,
+        "message_server": [_keys(MessageServerSettings, parts)],
+        "player": [
+            {**partner, "properties": played},
+            _keys(PeopleSettings, parts),
+            {**plays, "additionalProperties": False},
+        ],
+        "pool": [partner],
+    }
+
+
+def _registered(models: Mapping[str, type[Settings]], parts: dict[str, Schema]) -> list[Schema]:
+    """A mapping with each name of a registry and its settings; with a name that is not known any."""
+    forms: list[Schema] = [{"properties": {"name": {"not": {"enum": list(models)}}}, "required": ["name"]}]
+    for name, model in models.items():
+        form = _keys(model, parts)
+        properties = {"name": {"const": name}, **form["properties"]}
+        forms.append({**form, "properties": properties, "required": ["name", *form["required"]]})
+    return forms
+
+
+def _keys(model: type[Settings], parts: dict[str, Schema]) -> Schema:
+    """A mapping of the settings of a model; models within settings are added to `parts`."""
+    schema = _model(model)
+    parts |= schema.pop("$defs", {})
+    return {"required": [], **schema}
+
+
+def _shown(default: Any) -> Schema:
+    return {"default": default} if isinstance(default, bool | int | float | str) else {}
 
 
 def _of_rllib(name: str, default: Any, annotation: Any) -> Schema:
@@ -241,10 +316,7 @@ def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
                 continue
             properties = {"max_cycles": {"type": ["integer", "null"]}}
             for name, field in settings_of(game).model_fields.items():
-                schema = _setting(field, parts)
-                if isinstance(field.default, bool | int | float | str):
-                    schema["default"] = field.default
-                properties[name] = schema
+                properties[name] = _setting(name, field, parts)
             yield env, {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 
 

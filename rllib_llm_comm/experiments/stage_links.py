@@ -9,18 +9,18 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.core.settings import describe, takes
-from rllib_llm_comm.envs.base_env import Game, settings_of
+from rllib_llm_comm.core.settings import describe, settings_of, takes
+from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel
 from rllib_llm_comm.experiments.search_space import first_point, has_search, search_kind, single_points
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list, source_of
+from rllib_llm_comm.experiments.stages import STAGE_REFERENCE, Stage, as_list, source_of
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import network_settings
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
-from rllib_llm_comm.policies.policy_manifest import require_same_network
+from rllib_llm_comm.policies.policy_manifest import require_same_network, require_silence
 from rllib_llm_comm.policies.recorded_people import RecordedPeople
 from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED, CommunicationSettings
 
@@ -122,9 +122,6 @@ def check_rows(stages: Sequence[Stage]) -> None:
             )
 
 
-_TALK = ("messages", "message_server", "base_model", "reference")
-
-
 @dataclass(frozen=True)
 class _Trained:
     """What a stage that plays a checkpoint has to fit; without `env` it tells none, without `talk` nobody speaks."""
@@ -173,13 +170,13 @@ def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config"
     if not isinstance(env, str) or not is_parallel(env) or not isinstance(settings, Mapping):
         return
     entry = env_spec(env).entry_point
-    game = getattr(load(entry) if isinstance(entry, str) else entry, "game", None)
+    game: Any = getattr(load(entry) if isinstance(entry, str) else entry, "game", None)
     known = isinstance(game, type) and issubclass(game, Game)
     fields = settings_of(game).model_fields if known else {}
     points = [point for point in single_points(dict(settings)) if isinstance(point, Mapping)]
     with within(part):
         for name, value in (item for point in points for item in point.items()):
-            about = fields.get(name) if isinstance(value, str) and REFERENCE.search(value) else None
+            about = fields.get(name) if isinstance(value, str) and STAGE_REFERENCE.search(value) else None
             if about is not None and not takes(about.annotation, str):
                 allowed = describe(about.annotation, about.metadata)
                 raise UserError(f"`{name}` is {value!r}, the result of a stage, but must be {allowed}.")
@@ -190,7 +187,7 @@ def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config"
 def _check_results(stage: Stage, named: Mapping[str, Stage]) -> None:
     """Refuses results of stages as base models, which none makes, and as players that demonstrate, if none plays."""
     base, player = (stage.experiment.config.get(setting) for setting in ("base_model", "player"))
-    if isinstance(base, str) and REFERENCE.search(base):
+    if isinstance(base, str) and STAGE_REFERENCE.search(base):
         raise UserError(
             f"`{stage.name}.config.base_model` is {base!r}, but no stage makes a base model; name a model or its "
             "folder, and give adapters as `message_checkpoint` and `action_checkpoint`."
@@ -237,7 +234,9 @@ def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> N
             if one.kind == PEOPLE:
                 people.append((place, one))
             # What lies in the result of a stage, such as `${stage}/past/initial`, is not there yet.
-            if one.kind != CHECKPOINT or (REFERENCE.search(one.policy) and not REFERENCE.fullmatch(one.policy)):
+            if one.kind != CHECKPOINT or (
+                STAGE_REFERENCE.search(one.policy) and not STAGE_REFERENCE.fullmatch(one.policy)
+            ):
                 continue
             trained = _trained(one.policy, named)
             if trained is None or trained.env is None:
@@ -264,9 +263,7 @@ def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> N
 
 def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
     if trained.talk is None:
-        for name in _TALK:
-            if config.get(name) not in (None, "none"):
-                raise UserError(f"`{name}` is {config[name]!r} but agents of {trained.algorithm} say nothing; omit it.")
+        require_silence(config, trained.algorithm)
         return
     given = {name: config[name] for name in ("messages", "message_server") if config.get(name) is not None}
     if given.get("message_server") == "none":
@@ -285,7 +282,7 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     if trained.env is None or not (guessing or telling or config.get("env_config")):
         return
     settings = first_point({**trained.env_config, **(config.get("env_config") or {})})
-    settings = {key: value for key, value in settings.items() if not REFERENCE.search(str(value))}
+    settings = {key: value for key, value in settings.items() if not STAGE_REFERENCE.search(str(value))}
     if config.get("planner") is not None:
         env, settings = without_subgoals(trained.env, settings)
     else:
@@ -303,7 +300,7 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
 
 def _require_same_vectors(game: Any, env: str, trained: _Trained) -> None:
     """Refuses a game whose numbers or actions are not as many as a network of numbers was trained with."""
-    own = {key: value for key, value in trained.env_config.items() if not REFERENCE.search(str(value))}
+    own = {key: value for key, value in trained.env_config.items() if not STAGE_REFERENCE.search(str(value))}
     try:
         learned = make_env(env, **(own if env == trained.env else without_subgoals(str(trained.env), own)[1]))
     except Exception:  # such as a path that is gone by now, in whose place the evaluation names another
@@ -360,7 +357,9 @@ def _of_stage(stage: Stage) -> _Trained | None:
         return given.get(name, getattr(default, name, None))
 
     env = experiment.env or getattr(default, "env", None)
-    talk = {name: setting(name) for name in CommunicationSettings.names()} if hasattr(default, "messages") else None
+    talk = (
+        {name: setting(name) for name in CommunicationSettings.model_fields} if hasattr(default, "messages") else None
+    )
     return _Trained(
         experiment.run,
         env if isinstance(env, str) else None,

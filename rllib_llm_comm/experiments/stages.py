@@ -23,7 +23,7 @@ from rllib_llm_comm.experiments.search_space import BY_SEED, has_search
 from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
-REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+STAGE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 """The result of another stage, by its name."""
 # Keys that change how a run is kept or where it lies, not what comes out of it.
 _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
@@ -158,7 +158,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
         return [resolve(item, outputs, many, same_seeds) for item in value]
     if not isinstance(value, str):
         return value
-    whole = REFERENCE.fullmatch(value)
+    whole = STAGE_REFERENCE.fullmatch(value)
     if whole and many and len(outputs[whole.group(1)]) > 1:
         return list(outputs[whole.group(1)])
     if whole and whole.group(1) in same_seeds:
@@ -174,19 +174,19 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
             )
         return paths[0]
 
-    return REFERENCE.sub(path_of, value)
+    return STAGE_REFERENCE.sub(path_of, value)
 
 
 def source_of(value: Any, stages: Mapping[str, _Used]) -> _Used | None:
     """The stage whose result a setting is (`${stage}`); `None` of anything else, such as a place below a result."""
-    whole = REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    whole = STAGE_REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return None if whole is None else stages[whole.group(1)]
 
 
 def references(experiment: Experiment) -> tuple[str, ...]:
     """The names of the stages whose results an experiment uses, in the order of its settings."""
     texts = texts_in(experiment.model_dump())
-    return tuple(dict.fromkeys(name for text in texts for name in REFERENCE.findall(text)))
+    return tuple(dict.fromkeys(name for text in texts for name in STAGE_REFERENCE.findall(text)))
 
 
 def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
@@ -232,8 +232,6 @@ class StageKind(ABC):
     settings_class: ClassVar[type[Settings] | None] = None
     """The model of `config:`; a subclass may make it in `model` instead."""
     takes_env: ClassVar[bool] = False
-    model_settings: ClassVar[tuple[str, ...]] = ()
-    """Settings of the file's `model:` that it takes."""
     stands_in: ClassVar[str] = ""
     """What it is, with a name, if it stands in for what a paper uses."""
 

@@ -41,7 +41,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, StageKind, StageResult, as_list
+from rllib_llm_comm.experiments.stages import STAGE_REFERENCE, Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, parse_partners
 from rllib_llm_comm.policies.policy_manifest import read_manifest
@@ -136,7 +136,6 @@ class CollectLabels(_Collection):
     """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
 
     name, noun, author = "collect_labels", "labels", "teacher"
-    model_settings = ("base_model", "dtype", "device", "quantization", "prompts", "prompt_format", "prompt_date")
 
     def collector(self) -> Callable[..., CollectionReport]:
         """`collect_labels`."""
@@ -446,7 +445,7 @@ class CrossPlayStage(StageKind):
         groups = {f"partners.{name}": group for name, group in given.partners.items()}
         for place, listed in {"players": given.players, **groups}.items():
             for one in parse_partners(as_list(listed), f"{stage.name}.config.{place}"):
-                waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
+                waits = any(path in one.policy for path in unresolved) or STAGE_REFERENCE.search(one.policy)
                 if one.kind == CHECKPOINT and not waits:
                     with within(f"{stage.name}.config.{place}"):
                         _require_policy(stage, one.policy)

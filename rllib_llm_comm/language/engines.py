@@ -21,7 +21,7 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written, as_written, choose_token, draw_messages, is_open, row_generator
 from rllib_llm_comm.language.packing import compact
-from rllib_llm_comm.language.prompts import TOKENS_PER_WORD
+from rllib_llm_comm.language.prompts import most_tokens
 from rllib_llm_comm.language.scoring import MASKED, prompt_features, score_candidates
 
 # ---- the plain way ----------------------------------------------------------------------------------------------
@@ -88,8 +88,8 @@ def plain_messages(
             draws = [row_generator(own, (prompt, seen[prompt, own]))]
             seen[prompt, own] += 1
         ids, written = model.base.encode(prompt), []  # type: tuple[list[int], list[int]]
-        model.base.require_positions(len(ids) + max_words * TOKENS_PER_WORD)
-        while len(written) < max_words * TOKENS_PER_WORD:
+        model.base.require_positions(len(ids) + most_tokens(max_words))
+        while len(written) < most_tokens(max_words):
             row = torch.tensor([[*ids, *written]], device=model.device)
             token = int(choose_token(model.logits(_hidden(model, row, role)[:, -1]), temperature, draws))
             written.append(token)

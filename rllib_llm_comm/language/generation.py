@@ -19,7 +19,7 @@ from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.multi_lora import Role, Rows, of_rows
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.prompts import limit_words, most_tokens
 from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH, sampled
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ def as_written(base: BaseModel, ids: Sequence[int], max_words: int) -> Written:
     """
     ended = bool(ids) and ids[-1] == base.eos_id
     text = base.decode(ids[:-1] if ended else ids)
-    if not ended and len(ids) >= max_words * TOKENS_PER_WORD and is_open(text, max_words) and " " in text:
+    if not ended and len(ids) >= most_tokens(max_words) and is_open(text, max_words) and " " in text:
         text = text.rsplit(" ", 1)[0]
     return Written(limit_words(text, max_words), tuple(ids))
 
@@ -155,7 +155,7 @@ def _decode_statically(
     """As `_decode` with a cache of fixed size; `None` where the device has none, or fails at it."""
     if model.static_writers is None or isinstance(role, Rows):  # its graph has one adapter
         return None
-    most = max_words * TOKENS_PER_WORD
+    most = most_tokens(max_words)
     model.base.require_positions(max(map(len, rows)) + most)
     uniform = None if draws is None else np.stack([generator.random(most) for generator in draws])
     try:
@@ -187,7 +187,7 @@ def _decode(
 ) -> list[list[int]]:
     base, device = model.base, model.device
     longest = max(len(row) for row in rows)
-    base.require_positions(longest + max_words * TOKENS_PER_WORD)
+    base.require_positions(longest + most_tokens(max_words))
     prompts = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
     lengths = torch.tensor([len(row) for row in rows])
     prefixes = model.prefixes(role)
@@ -204,7 +204,7 @@ def _decode(
     step_ids = ids
     positions = (mask.cumsum(1) - 1).clamp(min=0) + known.lengths[:, None].to(device)
     mask = torch.cat([known.mask.long(), mask], dim=1)
-    for _ in range(max_words * TOKENS_PER_WORD):
+    for _ in range(most_tokens(max_words)):
         with model.use(of_rows(role, active)):
             hidden = model.decoder(input_ids=step_ids, attention_mask=mask, position_ids=positions, cache=cache)
         if step_ids is ids:

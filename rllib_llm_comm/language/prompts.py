@@ -313,8 +313,13 @@ critic_prompt = DEFAULT_TEMPLATES.critic
 # ---- messages ---------------------------------------------------------------------------------------------------
 
 
-TOKENS_PER_WORD = 4
-"""Tokens that a word may take; more of a message is not written."""
+_TOKENS_PER_WORD = 4  # on average
+
+
+def most_tokens(max_words: int) -> int:
+    """Tokens that a message of so many words may take (ours); what is longer is not written."""
+    return _TOKENS_PER_WORD * max_words
+
 
 _BROKEN = "\ufffd"  # bytes of a character whose other bytes were not written
 

@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 from rllib_llm_comm.policies.decision import Decision, Memory, Request, choose
 from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.policy_folder import load_network, network_file
-from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest, require_silence
 
 _VECTOR, _OBSERVATION = "vector", "observation"
 _BESIDE = (ACTION_MASK, "state")  # parts that are no part of what an agent sees
@@ -179,11 +179,7 @@ class ArrayPolicy(TrainedPolicy):
     @classmethod
     def load(cls, folder: Path, manifest: PolicyManifest, **options: Any) -> Self:
         """The policy of a folder; options of messages are refused."""
-        for name in ("messages", "message_server", "base_model", "reference"):
-            if options.get(name) not in (None, "none"):
-                raise UserError(
-                    f"`{name}` is {options[name]!r} but agents of {manifest.algorithm} say nothing; omit it."
-                )
+        require_silence(options, manifest.algorithm)
         return cls(load_network(folder, manifest), manifest)
 
     @override

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import FreshWeights, Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 
 WORTH_IT = 0.75
@@ -181,7 +181,7 @@ class ValueNormSettings(Settings):
     """Decay of their running mean and variance per update (MAPPO)."""
 
 
-class NumericSettings(ValueNormSettings):
+class NumericSettings(FreshWeights, ValueNormSettings):
     """Settings of a `NumericModule`: its `model_config`."""
 
     network: Literal["mlp", "commnet"] = "mlp"
@@ -207,8 +207,6 @@ class NumericSettings(ValueNormSettings):
     agents as they were seen last, the agent's own first; `"auto"` (ours): the state where all agents have it, otherwise
     the team; `"partner"` (ours): the actor's and who the frozen partner is (`BestResponsePPO`), so that differences
     between partners are no noise in the advantages; not for populations that grow (COLE, PBT)."""
-    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    """Seed of the fresh weights; `None` takes torch's global generator."""
 
     @property
     def hears(self) -> bool:

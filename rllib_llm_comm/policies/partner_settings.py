@@ -126,6 +126,10 @@ class PartnerSettings(Settings):
         return FUNCTION if _FUNCTION.fullmatch(self.policy) and not Path(self.policy).exists() else CHECKPOINT
 
 
+PartnerEntry = str | Path | Mapping[str, Any] | PartnerSettings
+"""A partner as a list of partners may hold it: its `policy`, the keys of `PartnerSettings`, or these settings."""
+
+
 def parse_partners(value: Any, setting_name: str = "pool") -> tuple[PartnerSettings, ...]:
     """The partners of a pool.
 

@@ -28,7 +28,7 @@ class RecordedPlanning(Settings):
     """True if subgoals are told behind the vectors."""
 
 
-RECORDED = RecordedPlanning.names()
+RECORDED = tuple(RecordedPlanning.model_fields)
 """Settings that a policy folder tells."""
 
 

@@ -1,7 +1,12 @@
 """The loop in which games are played: a policy decides, observers see each moment. No Ray.
 
-Everything that plays goes through `PlayedGame`: evaluations, replays, cross-play, games with people, games under a
-planner, and collections of labels and demonstrations. What they keep of it, observers keep.
+All that plays one game after another goes through `PlayedGame`: evaluations, replays, cross-play, games with people,
+games under a planner, and collections of labels and demonstrations. What they keep of it, observers keep. These do not:
+
+* training, whose games RLlib's EnvRunners step (`rl.rllib_adapter`, `verco.module`, `baselines.value.joint_game`);
+* many games in lockstep, for speed: kitchens as arrays (`evaluation.kitchen_tables`, `baselines.population`,
+  `baselines.value.joint_runners`), and battles of officers (`evaluation.officers`);
+* `testing`, which looks for what is wrong with a game, and so plays it bare.
 """
 
 from __future__ import annotations

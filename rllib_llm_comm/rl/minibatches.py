@@ -130,7 +130,7 @@ def _groups(rows: dict[str, Any]) -> np.ndarray:
 
 
 class WholeEpochsMixin(Learner):
-    """Makes a Learner use `WholeEpochs`, on observations that are as narrow as the networks take them."""
+    """Makes a Learner use `WholeEpochs`; networks on numbers get observations as narrow as they take them."""
 
     def _create_iterator_if_necessary(
         self,

@@ -26,7 +26,7 @@ from rllib_llm_comm.rl.env_runner import LeanEnvRunner
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
-from rllib_llm_comm.rl.strict_config import Schedule, StrictConfigMixin, require_schedule, shared_policy
+from rllib_llm_comm.rl.strict_config import Discount, Schedule, StrictConfigMixin, require_schedule, shared_policy
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
@@ -45,14 +45,14 @@ class PlanningConfigMixin(StrictConfigMixin):
 
     subgoals_in_vector: ClassVar[bool] = False
 
-    def planning(self, **settings: Any) -> Self:
+    def planning(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets who plans; the settings are those of `PlanningSettings`."""
-        return self.assign("planning", settings)
+        return self.assign("planning", settings, values)
 
     def planning_settings(self) -> dict[str, Any]:
         """All of them as arguments of `PlannedSubgoals`."""
         return {
-            **{name: getattr(self, name) for name in PlanningSettings.names()},
+            **{name: getattr(self, name) for name in PlanningSettings.model_fields},
             "in_vector": self.subgoals_in_vector,
         }
 
@@ -72,7 +72,7 @@ class PlanningConfigMixin(StrictConfigMixin):
             load(_APPLY)(self)
 
 
-class PPOTraining(Settings):
+class PPOTraining(Discount):
     """The optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
 
     Schedules are pairs [decisions, value], interpolated linearly. Decisions of all agents together count, as in
@@ -107,8 +107,6 @@ class PPOTraining(Settings):
     target_kl: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
     """Approximate KL of a minibatch beyond which the actor's update ends (early stopping), a schedule of it, or None.
     0.05 (ours); TWOSOME: 0.02. (RLlib's `kl_target` is another thing, and not taken: it adapts a weight of the KL.)"""
-    gamma: float = Field(0.99, ge=0, le=1)
-    """Discount per game step, not per decision (TWOSOME)."""
     lambda_: float = Field(0.95, ge=0, le=1)
     """GAE's lambda per decision (TWOSOME)."""
     grad_clip: float | None = Field(0.5, gt=0)
@@ -168,9 +166,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self.num_envs_per_env_runner = 16
 
     @override(PPOConfig)
-    def training(self, **settings: Any) -> Self:
+    def training(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the optimisation; the settings are those of `settings_models["training"]` and RLlib's own."""
-        return self.assign("training", settings)
+        return self.assign("training", settings, values)
 
     @override(PPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:

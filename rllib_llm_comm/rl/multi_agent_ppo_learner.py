@@ -140,8 +140,10 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     of a minibatch exceeds `target_kl`, the actor stays as it is for the rest of this update and is not even computed;
     the critic goes on, which reads frozen features and costs next to nothing.
 
-    RLlib calls `update` -> `compute_losses` -> `compute_loss_for_module` per module -> `compute_gradients` ->
-    `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`.
+    RLlib calls `update`, which for each minibatch calls our `_uncompiled_update` -> `_losses_and_gradients` ->
+    `compute_losses` -> `compute_loss_for_module` per module, made of `critic_loss` and `_actor_loss` ->
+    `compute_gradients` -> `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`. What a loss of
+    one's own overrides is listed in docs/extend/algorithm.md.
 
     All that changes on the way (`lr`, `critic_lr`, `entropy_coeff`, `target_kl`, `anneal`, `critic_warmup`) counts
     decisions: the rows of the updates so far.
@@ -150,7 +152,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     `advantage_floor`, and `huber_delta` where there is one (MAPPO).
 
     Attributes:
-        rates: Part of the module that has an optimizer -> the setting that holds its learning rate.
+        rates: Part of the module that has an optimizer -> the setting that holds its learning rate. The module gives
+            the part's weights by a method `PART_parameters`, such as `actor_parameters`.
         stopped: Modules whose policies are not changed until the next update.
     """
 
@@ -234,7 +237,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._policy_steps.clear()
         for name, optimizer in self._named_optimizers.items():
             config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
-            rate = getattr(config, self.rates[name.rsplit("_", 1)[1]])
+            rate = getattr(config, self.rates[name.removeprefix(f"{self._optimizer_name_to_module[name]}_")])
             if isinstance(rate, int | float):
                 # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
                 self._set_optimizer_lr(optimizer, annealed(rate, self._decisions, config.anneal))
@@ -362,7 +365,6 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         """The actor's part of Eq. 6, logged; 0 from the minibatch on that stops the policy."""
         terms = self.actor_terms(config, module, batch, fwd_out)
         log_ratio = terms.log_ratio
-        others = self.other_terms(module_id, module, config, fwd_out)
         ratio = log_ratio.exp()
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
         self.log_values(
@@ -383,7 +385,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             return torch.zeros((), device=ratio.device)
         else:
             weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
-        return weight * (self.policy_objective(module_id, terms) + others)
+        return weight * self._objective(module_id, module, config, terms, fwd_out)
+
+    def _objective(
+        self, module_id: ModuleID, module: Any, config: Any, terms: ActorTerms, fwd_out: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        return self.policy_objective(module_id, terms) + self.other_terms(module_id, module, config, fwd_out)
 
     def _entropy_coeff(self, module_id: ModuleID) -> float:
         return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())

@@ -92,14 +92,14 @@ class PartnersConfigMixin(StrictConfigMixin):
     partners_in_games: ClassVar[bool] = True
     pool: Any
 
-    def partners(self, **settings: Any) -> Self:
+    def partners(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets who holds the other seats; the settings are those of `PartnersSettings`."""
         if not self.partners_in_games:
             raise UserError(
                 f"{type(self).__name__.removesuffix('Config')} plays whole arrays of games, in which partners hold no "
                 "seats; train SymbolicPPO, MAPPO or BestResponsePPO with partners."
             )
-        return self.assign("partners", settings)
+        return self.assign("partners", settings, values)
 
     def _validate_partners(self) -> None:
         """Checks the settings and that all partners can be loaded."""

@@ -6,10 +6,10 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
-from pydantic import AfterValidator, ValidationInfo, create_model
+from pydantic import AfterValidator, Field, ValidationInfo, create_model
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils import force_list
 from ray.rllib.utils.annotations import override
@@ -69,29 +69,61 @@ def _schedule(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
+_Model = TypeVar("_Model", bound=Settings)
 Schedule = Annotated[float | list[Any], AfterValidator(_schedule)]
 """A number, or pairs [decisions, number], interpolated linearly."""
 
 
-def select_fields(model: type[Settings], *names: str, base: type[Settings] = Settings) -> type[Settings]:
+class Discount(Settings):
+    """How much later rewards count."""
+
+    gamma: float = Field(0.99, ge=0, le=1)
+    """Discount per game step, not per decision (TWOSOME, PyMARL)."""
+
+
+def select_fields(model: type[Settings], *names: str, base: type[Settings] = Settings, **defaults: Any) -> type[Any]:
     """A model of some settings of another.
 
     Args:
-        model: The other. Its validators are left out: it is made of the same values later on.
+        model: The other. Its validators are left out: they run when the whole of it is made of the same values.
         *names: The settings.
         base: The model to which they are added.
+        **defaults: Further settings, with other defaults than there.
 
     Raises:
         ValueError: If the other has no setting of a name.
     """
-    if unknown := sorted(set(names) - set(model.model_fields)):
+    if unknown := sorted({*names, *defaults} - set(model.model_fields)):
         raise ValueError(
             f"{model.__name__} has no setting {unknown[0]!r}.{did_you_mean(unknown[0], model.model_fields)}"
         )
-    fields: Any = {name: (field.annotation, field) for name, field in model.model_fields.items() if name in names}
-    name = base.__name__ if base is not Settings else model.__name__
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if name in defaults:
+            fields[name] = (Annotated[field.annotation, field], defaults[name])
+        elif name in names:
+            fields[name] = (field.annotation, field)
+    named = model if base is Settings else base
     # The fields have their docstrings; Pydantic would search every module on the stack for a class of this name.
-    return create_model(name, __base__=base, __cls_kwargs__={"use_attribute_docstrings": False}, **fields)
+    made = create_model(
+        named.__name__,
+        __base__=base,
+        __module__=named.__module__,
+        __doc__=named.__doc__,
+        __cls_kwargs__={"use_attribute_docstrings": False},
+        **fields,
+    )
+    made.model_config["use_attribute_docstrings"] = True  # of models that are derived from it
+    return made
+
+
+def with_defaults(**defaults: Any) -> Callable[[type[_Model]], type[_Model]]:
+    """Gives a model other defaults than the models have that it is derived from; of classes a decorator.
+
+    Raises:
+        ValueError: From what is returned, if the model has no setting of a name.
+    """
+    return lambda model: select_fields(model, base=model, **defaults)
 
 
 class StrictConfigMixin(AlgorithmConfig):
@@ -118,24 +150,34 @@ class StrictConfigMixin(AlgorithmConfig):
         """The type of each setting that a model declares."""
         return {name: kind for model in cls.settings_models.values() for name, kind in get_type_hints(model).items()}
 
-    def assign(self, method: str, settings: Mapping[str, Any]) -> Self:
+    def assign(self, method: str, settings: Settings | None, values: Mapping[str, Any]) -> Self:
         """Sets what a fluent method was given; what its model does not have is for RLlib's method of that name.
+
+        Args:
+            method: Its name.
+            settings: Of the method's model or a part of it; the fields that were set count.
+            values: Settings by name, which count in place of those.
 
         Raises:
             UserError: If neither has a setting of a name.
         """
-        own = set(self.settings_models[method].names())
+        if settings is not None:
+            if not isinstance(settings, Settings):
+                names = ", ".join(list(self.settings_models[method].model_fields)[:3])
+                raise UserError(f"`{method}` was given {shown(settings)} but takes settings by name, such as {names}.")
+            values = {**{name: getattr(settings, name) for name in settings.model_fields_set}, **values}
+        own = set(self.settings_models[method].model_fields)
         bases = [base for base in type(self).__mro__ if base.__module__.startswith("ray.")]
         rllibs = [vars(base)[method] for base in bases if method in vars(base)]
         known = own | {name for one in rllibs for name in inspect.signature(one).parameters} - {"self", "kwargs"}
-        for name, value in settings.items():
+        for name, value in values.items():
             if name not in known:
                 raise UserError(
                     f"`{name}` is no setting of `{type(self).__name__}.{method}`.{did_you_mean(name, sorted(known))}"
                 )
             if name in own and value is not NotProvided:
                 setattr(self, name, value)
-        others = {name: value for name, value in settings.items() if name not in own}
+        others = {name: value for name, value in values.items() if name not in own}
         if others:
             rllibs[0](self, **others)
         return self
@@ -147,7 +189,7 @@ class StrictConfigMixin(AlgorithmConfig):
             UserError: If a value is not allowed, or some do not fit together.
         """
         model = self.settings_models[method]
-        return model.from_mapping({name: _plain(getattr(self, name)) for name in model.names()})
+        return model.from_mapping({name: _plain(getattr(self, name)) for name in model.model_fields})
 
     def check_settings(self) -> None:
         """Checks the settings of all models, and those that differ for single modules."""

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import MANUAL, ChatModel, begun_at_once, side_by_side
+from rllib_llm_comm.chat.settings import WITHOUT_EFFECT
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID as KITCHEN
@@ -36,13 +37,7 @@ from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparat
 DATA_SET = "subgoals"
 _FORMAT = 1
 _DRAWS_IN_VAIN = 2000
-_WITHOUT_EFFECT = frozenset(
-    {
-        "api_key_env", "ask_ahead", "budget", "cache_dir", "max_concurrent", "max_retries", "note",
-        "price_per_million_input", "price_per_million_output", "requests_per_minute", "timeout",
-    }
-)  # fmt: skip
-"""Settings of chat models that change no answer: with more budget the same data set goes on."""
+_WITHOUT_EFFECT = WITHOUT_EFFECT | {"note"}  # with more budget the same data set goes on
 _SECRET = re.compile(r"(?:^|_)(?:key|token|secret|password)$")
 
 

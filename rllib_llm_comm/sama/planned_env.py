@@ -555,15 +555,14 @@ def disturbed_game(
     Yields:
         The moments of each step, as of `PlanningGame.passed`; the first has the start alone.
     """
-    planner = RandomPlanner() if subgoals == 1 else DisturbedPlanner(ScriptedPlanner(), subgoals)
+    planner = RandomPlanner() if subgoals == 1 else DisturbedPlanner(ScriptedPlanner(), share=subgoals)
     planner.reseed(int(rng.integers(2**31)))
     env = PlannedSubgoals(game.env, planner, patience=patience)
     player = game.player()
-    memory = player.begin(0)
     played = PlayedGame(env, int(rng.integers(2**31)), reads=False)  # the game's own player looks at the game
     yield [game.state()]
     while not played.over:
-        chosen = player.act(memory, {agent: played.observations[agent] for agent in played.asked})
+        chosen = player.actions({agent: played.observations[agent] for agent in played.asked})
         for agent in chosen:
             if rng.random() < actions:
                 chosen[agent] = int(rng.choice(np.flatnonzero(played.observations[agent]["action_mask"])))

@@ -71,13 +71,13 @@ from rllib_llm_comm.envs.interface import (
     text_spaces,
     with_figures,
 )
-from rllib_llm_comm.policies.decision import Policy
+from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
 from rllib_llm_comm.sama.planners.baselines import ScriptedPlanner
-from rllib_llm_comm.sama.planning_game import PlanningGame, Player, PolicyPlayer, State, planning_game
+from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 from rllib_llm_comm.sama.plans import (
     DONE,
     LOST,
@@ -219,9 +219,7 @@ class PlannerSeats(Game):
                 f"`game.told_to` is {own.game.get('told_to')!r}, but the words of {self.game_id!r} for planners do not "
                 "hold what is told; leave it out."
             )
-        self._player: Player = (
-            self.game.player() if self._policy is None else PolicyPlayer(self._policy, explore=not own.greedy)
-        )
+        self._player: Policy = self.game.player() if self._policy is None else self._policy
         self._tracker = SubgoalTracker(self.game, own.patience)
         trained = {} if self._policy is None else self._policy.manifest.planning or {}
         self._teller = SubgoalTeller(self.game, bool(trained.get("in_vector")))
@@ -252,7 +250,7 @@ class PlannerSeats(Game):
         played = PlayedGame(self.inner, 0)
         seen = self._teller.told({agent: played.observations[agent] for agent in played.asked}, self._tracker.told)
         with within("executor"):
-            self._player.act(self._player.begin(0), seen)
+            self._player.act_together([Request(self._player.begin(0), seen)], not self._own.greedy)
 
     @property
     def unwrapped_game(self) -> Any:
@@ -315,8 +313,7 @@ class PlannerSeats(Game):
             self._rng = np.random.default_rng(seed)
         else:
             seed = int(self._rng.integers(2**31))
-        if self._policy is not None:
-            self._policy.reset(seed)
+        self._player.reset(seed)
         self._memory = self._player.begin(seed)
         self._played = PlayedGame(self.inner, seed)
         self._tracker.begin()
@@ -365,7 +362,8 @@ class PlannerSeats(Game):
         played, scale = self._played, self._own.reward_scale
         while not played.over:
             seen = self._teller.told({a: played.observations[a] for a in played.asked}, self._tracker.told)
-            played.advance(self._player.act(self._memory, seen) if seen else {})
+            asks = [Request(self._memory, seen)]
+            played.step(self._player.act_together(asks, not self._own.greedy)[0] if seen else {})
             for agent, reward in played.rewards.items():
                 info = played.infos.get(agent, {})
                 steps = [scale * one for one in info.get(STEP_REWARDS) or [reward]]

@@ -6,14 +6,14 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
 from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.language.prompts import template
-from rllib_llm_comm.policies.decision import Policy, Request
+from rllib_llm_comm.policies.decision import Decision, OneGamePolicy, unweighed
 from rllib_llm_comm.sama.skill_graph import SkillProblem
 
 
@@ -49,44 +49,17 @@ class SubgoalStarts:
         self._begun.clear()
 
 
-class Player(Protocol):
-    """Follows subgoals. What it remembers of an episode is one object, which can be copied."""
-
-    def begin(self, seed: int) -> Any:
-        """The memory of an episode that begins."""
-
-    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """An action for each agent that is asked; may change the memory."""
-
-
 @dataclass(frozen=True)
-class PolicyPlayer:
-    """A trained policy as a player."""
-
-    policy: Policy
-    explore: bool = True
-
-    def begin(self, seed: int) -> Any:
-        """Forgets the last episode."""
-        return self.policy.begin(seed)
-
-    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """Actions of the wrapped player."""
-        decisions = self.policy.act_together([Request(memory, observations)], explore=self.explore)[0]
-        return {agent: decision.action for agent, decision in decisions.items()}
-
-
-@dataclass(frozen=True)
-class RulePlayer(ABC):
-    """A player by rules, which looks at the game itself and remembers nothing."""
+class RulePlayer(OneGamePolicy, ABC):
+    """Follows subgoals by rules; looks at the game itself and remembers nothing, as what is random is in the game."""
 
     game: Any
 
-    def begin(self, seed: int) -> None:
-        """Nothing is remembered; what is random is part of the game."""
-        return
+    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
+        """`actions` as decisions."""
+        return {agent: unweighed(action) for agent, action in self.actions(observations).items()}
 
-    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
+    def actions(self, observations: Mapping[Any, Mapping[str, Any]]) -> dict[Any, int]:
         """The next action of each agent that is asked, by the `subgoal` in its observation."""
         return {agent: self.action(str(agent), seen) for agent, seen in observations.items()}
 
@@ -323,7 +296,7 @@ class PlanningGame(ABC):
         """True if the game has a skill graph."""
         return type(self).skills is not PlanningGame.skills
 
-    def player(self) -> Player:
+    def player(self) -> RulePlayer:
         """Somebody who carries out any subgoal of the library by rules, to judge planners apart from trained policies.
 
         Raises:

@@ -20,13 +20,13 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, secret_of, solved
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.policies.decision import Memory
+from rllib_llm_comm.policies.decision import Decision, Memory, Policy, Request
 from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker, cost_figures
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.planners.chat import Blame, ChatPlanner
-from rllib_llm_comm.sama.planning_game import PAPER, Player, planning_game, worded
+from rllib_llm_comm.sama.planning_game import PAPER, planning_game, worded
 from rllib_llm_comm.sama.plans import (
     ANSWERERS,
     BY_RULES,
@@ -53,9 +53,10 @@ from rllib_llm_comm.sama.plans import (
 
 SNAPSHOT = "snapshot"
 
-Watch = Callable[[Attempt, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, float], Mapping[Any, int]], None]
-"""Gets the attempt, what all agents see, their infos, what they have earned since the last call, and the actions that
-they take now; none at an attempt's end."""
+Watch = Callable[[Attempt, PlayedGame, Mapping[Any, Any], Mapping[Any, Decision]], None]
+"""Gets the attempt, its game, what all agents see, told their subgoals, and their decisions; none at an attempt's end.
+
+Beside the observers of the game: those know no attempts, and see what it shows, without subgoals."""
 
 
 class ReflectionSettings(Settings):
@@ -112,6 +113,8 @@ class Rounds:
 
     Args:
         env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
+        policy: Follows the subgoals; its memory of an episode can be copied.
+        explore: True if actions are sampled.
         patience: Game steps after which a subgoal counts as not done.
         recover: As of `ReflectionSettings`.
         subgoals_to: Agents that are told their subgoals: "all", or names.
@@ -128,15 +131,16 @@ class Rounds:
     def __init__(
         self,
         env: Any,
-        player: Player,
+        policy: Policy,
         *,
+        explore: bool = True,
         patience: int = PATIENCE,
         recover: str = SNAPSHOT,
         subgoals_to: str | Sequence[str] = ALL,
         in_vector: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        self._env, self._player = env, player
+        self._env, self._policy, self._explore = env, policy, explore
         given = PlanningSettings.from_mapping({"patience": patience, "subgoals_to": subgoals_to})
         self.game = planning_game(env)
         self.tracker = SubgoalTracker(self.game, given.patience)
@@ -146,7 +150,8 @@ class Rounds:
     def begin(self, seed: int) -> None:
         """Begins an episode."""
         self._played = PlayedGame(self._env, seed)
-        self._memory, self._actions = self._player.begin(seed), list[dict[Any, int]]()
+        self._policy.reset(seed=seed)
+        self._memory, self._actions = self._policy.begin(seed), list[dict[Any, Any]]()
         self.tracker.begin()
 
     @property
@@ -183,18 +188,19 @@ class Rounds:
                 break
         attempt.end = len(self._actions)
         if self._watch is not None:
-            self._watch(attempt, self._seen(), self._played.infos, self._played.rewards, {})
+            self._watch(attempt, self._played, self._seen(), {})
         return attempt
 
     def _step(self, attempt: Attempt) -> None:
         played, seen = self._played, self._seen()
         if isinstance(self._memory, Memory):  # of a policy whose messages may be a control
             self._memory.secret = secret_of(played.infos)
-        actions = self._player.act(self._memory, {agent: seen[agent] for agent in played.asked})
+        request = Request(self._memory, {agent: seen[agent] for agent in played.asked})
+        (decisions,) = self._policy.act_together([request], self._explore)
         if self._watch is not None:
-            self._watch(attempt, seen, played.infos, played.rewards, actions)
-        self._actions.append(actions)
-        played.advance(actions)
+            self._watch(attempt, played, seen, decisions)
+        self._actions.append({agent: decision.action for agent, decision in decisions.items()})
+        played.step(decisions)
         for agent, reward in played.rewards.items():
             attempt.returns[str(agent)] += float(reward)
         attempt.outcomes += self.tracker.watch(self.game.passed())
@@ -384,7 +390,7 @@ class ReflectivePlay:
     def __init__(
         self,
         env: Any,
-        player: Player,
+        policy: Policy,
         planner: Planner,
         reflector: Reflector | None = None,
         *,
@@ -393,7 +399,7 @@ class ReflectivePlay:
         **rounds: Any,
     ) -> None:
         how = ReflectionSettings.from_mapping({"trials": trials, "recover": recover})
-        self._rounds = Rounds(env, player, recover=how.recover, **rounds)
+        self._rounds = Rounds(env, policy, recover=how.recover, **rounds)
         self.planner = planner
         planner.check_game(self._rounds.game)
         thinks = thinker(planner)

@@ -1,5 +1,7 @@
 """Verco and what belongs to it: language-model agents that talk before they act.
 
+To change what is learned, begin at `verco` (the learner) and docs/extend/algorithm.md ("Another loss or advantage").
+
 The way of a run, from its settings to the gradient:
 
 * `settings`: of the language model and of messages; `verco`: of the optimisation, and the algorithm;

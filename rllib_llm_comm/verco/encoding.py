@@ -18,7 +18,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEA
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, common_prefix
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, TOKENS_PER_WORD, Prompt, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, Prompt, PromptTemplates, most_tokens
 from rllib_llm_comm.language.scoring import encode_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -241,7 +241,7 @@ def _require_room(count: int, room: int, setting: str, what: str) -> None:
     if count > room:
         raise UserError(
             f"{what} has {count} tokens but `{setting}` is {room}; set `{setting}` to {count} or more, or shorten the "
-            "environment's text."
+            "environment's text or messages (`max_message_words`)."
         )
 
 
@@ -326,7 +326,7 @@ class UtteranceEncoder:
     ) -> None:
         self._base, self._max_tokens, self._templates = base, max_tokens, templates
         # Whatever is drawn behind the longest prompt has room: a roll-out must not fail by a message.
-        self._width = max_tokens + (0 if menu else max_words * TOKENS_PER_WORD)
+        self._width = max_tokens + (0 if menu else most_tokens(max_words))
         self._menu = tuple(menu)
         self._menu_ids = encode_menu(base, self._menu, templates) if menu else None
 

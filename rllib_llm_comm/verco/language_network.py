@@ -829,6 +829,10 @@ def load_network(
     settings = LanguageModelSettings.from_mapping(values)
     held = Path(folder) / "adapters"
     roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
+    if others := sorted(path.name for path in held.glob("*/") if path.name not in roles):
+        raise UserError(
+            f"{folder} has the adapter {others[0]!r}, whose role is unknown here; take the code that wrote it."
+        )
     for role in roles:
         read_adapter_settings(held / role, role)
         require_rank(held / role, role, settings.lora_r)

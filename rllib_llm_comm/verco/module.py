@@ -5,7 +5,6 @@ The module is a frozen language model with message and action adapters and a cri
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,8 +68,6 @@ from rllib_llm_comm.verco.language_network import (
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
-
-logger = logging.getLogger(__name__)
 
 # ---- the module -----------------------------------------------------------------------------------------------------
 
@@ -264,12 +261,6 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             name: tensor for name, tensor in incoming.items() if not torch.equal(tensor.to(own[name].device), own[name])
         }
         self.load_state_dict(changed, strict=False)
-        if missing and all(name.startswith("reference.") for name in missing):
-            # A checkpoint of an earlier version, which had no reference.
-            logger.warning(
-                "The state has no reference for the KL divergence of messages; it is its message adapter now."
-            )
-            self.network.keep_reference()
 
     def load_adapter(self, path: str, role: str = MESSAGE, *, agent: str | None = None) -> None:
         """Loads the adapter of a checkpoint or PEFT folder; that of messages also as the reference.
@@ -552,9 +543,9 @@ def _secret(episode: MultiAgentEpisode) -> str:
     return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
 
 
-def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
+def _unwrapped(rl_module: RLModule, module_id: str) -> LLMCommModule:
     module = rl_module[module_id].unwrapped()
-    if not hasattr(module, "write_messages"):
+    if not isinstance(module, LLMCommModule):
         raise UserError(
             f"module {module_id!r} is {type(module).__name__}, which cannot write messages; use "
             "LLMCommModule with the MessageExchange connector."
@@ -563,7 +554,7 @@ def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Played:
+class _PlayedStep:
     """A game whose step, or reset, has been played already."""
 
     unwrapped: Any
@@ -595,7 +586,7 @@ class GamesSideBySide(SyncVectorMultiAgentEnv):
             return games[number].reset() if over[number] else games[number].step(actions[number])
 
         results = side_by_side(play, range(len(games)), self.at_once)
-        self.envs = [_Played(game.unwrapped, result) for game, result in zip(games, results, strict=True)]
+        self.envs = [_PlayedStep(game.unwrapped, result) for game, result in zip(games, results, strict=True)]
         try:
             return super().step(actions)
         finally:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.chat.settings import MessageServerSettings
 from rllib_llm_comm.core.errors import UserError, require_choice, shown
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import FreshWeights, Settings, Several
 from rllib_llm_comm.language.chat_template import PROMPT_DATE, check_prompt_date
 from rllib_llm_comm.language.prompts import DEFAULT, PromptTemplates, read_prompts
 
@@ -65,7 +65,7 @@ class BaseModelSettings(Settings):
         return read_prompts(value)
 
 
-class LanguageModelSettings(BaseModelSettings):
+class LanguageModelSettings(FreshWeights, BaseModelSettings):
     """Settings of an `LLMCommModule`: its `model_config`.
 
     Bounds of sizes (ours) are far beyond what anybody needs, near enough that a typo or a strange checkpoint is told at
@@ -93,7 +93,8 @@ class LanguageModelSettings(BaseModelSettings):
     temperature: float = Field(1.0, gt=0, le=10**6)
     """Candidate scores are divided by it before the softmax. 1 is Verco Eq. 3; larger values give a softer start."""
     max_prompt_tokens: int = Field(256, ge=1, le=2**17)
-    """Width of the prompt arrays; a longer prompt is an error, never cut (ours)."""
+    """Width of the prompt arrays, with all that was heard; of a message's labels with the message, too. A longer prompt
+    is an error, never cut (ours)."""
     max_candidate_tokens: int = Field(32, ge=1, le=2**13)
     """Width of the candidate arrays; a longer phrase is an error (ours)."""
     engine: Literal["fast", "plain"] = "fast"
@@ -124,8 +125,6 @@ class LanguageModelSettings(BaseModelSettings):
     supervised training that of the algorithm."""
     train_critic: bool = True
     """True if the critic is trained."""
-    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    """Seed of the fresh adapters and critic; `None` takes torch's global generator."""
 
     @field_validator("lora_target_modules")
     @classmethod
@@ -150,7 +149,7 @@ class LanguageModelSettings(BaseModelSettings):
 
 
 MODEL_SETTINGS = tuple(
-    name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")
+    name for name in LanguageModelSettings.model_fields if name not in ("trainable_roles", "train_critic", "init_seed")
 )
 """Settings of a language model that a user gives."""
 
@@ -165,7 +164,8 @@ class CommunicationSettings(Settings):
     tell several. `"menu"`: the message adapter chooses among the phrases of `message_menu` (FAMA). `"swapped"` (ours,
     not in training): the student's sentences with the words by which private facts differ exchanged in a circle."""
     max_message_words: int = Field(10, ge=1, le=1000)
-    """Longest message in words; longer ones are cut. Verco: 10."""
+    """Longest message in words; longer ones are cut, and so are those with more than four times as many tokens (ours).
+    The same in the stages that teach messages. Verco: 10."""
     message_temperature: float = Field(0.0, ge=0, le=100)
     """0 for greedy decoding, otherwise the sampling temperature. Verco is silent; 0 (ours)."""
     constant_message: str = "hello"

@@ -54,7 +54,7 @@ from rllib_llm_comm.rl.epoch_progress import with_progress
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, with_defaults
 from rllib_llm_comm.verco.encoding import (
     IGNORED,
     MESSAGE_LABELS,
@@ -440,9 +440,9 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         self.action_space: gym.Space = gym.spaces.Discrete(1)
 
     @override(AlgorithmConfig)
-    def training(self, **settings: Any) -> Self:
+    def training(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the optimisation, as of `settings_models["training"]`. One iteration is one pass over all rows."""
-        return self.assign("training", settings)
+        return self.assign("training", settings, values)
 
     @override(LanguageModelConfigMixin)
     def trained_parts(self) -> dict[str, Any]:
@@ -583,6 +583,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
 
 
 _SAMPLES = 5
+_PASSES, _NOTHING_LEARNED = 10, 2.0  # nats per token: messages that are learned have less than 0.5 by then
 
 
 class MessageSFTTraining(SFTTraining):
@@ -696,6 +697,14 @@ class MessageSFT(AdapterSFT):
     def step(self) -> dict[str, Any]:
         """RLlib's iteration, with sample messages in the result."""
         results = super().step()
+        loss = float(results[self.results]["train_loss"])
+        if self.iteration + 1 == _PASSES and loss > _NOTHING_LEARNED:
+            logger.warning(
+                "After %d passes the loss of messages is %.1f nats per token: next to nothing is learned. The embedded "
+                "models write only words that they have read (docs/extend/game.md); take such words, another "
+                "`base_model`, or a larger `lr`.",
+                _PASSES, loss,
+            )  # fmt: skip
         results[self.results] |= self._judged[1]
         if self._judged[2]:
             results["message_samples"] = self._judged[2]
@@ -730,13 +739,15 @@ class ActionSFTConfig(AdapterSFTConfig):
             print(algo.train()["action_sft"])
     """
 
-    settings_models = {**AdapterSFTConfig.settings_models, "communication": MessageCheckpointSettings}
+    settings_models = {
+        **AdapterSFTConfig.settings_models,
+        "communication": with_defaults(messages="none")(MessageCheckpointSettings),
+    }
     role, form = ACTION, DEMONSTRATIONS
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours); its checkpoints play without messages unless `messages` says otherwise."""
         super().__init__(algo_class=algo_class or ActionSFT)
-        self.messages = "none"
 
     @override(AlgorithmConfig)
     def validate(self) -> None:

@@ -8,7 +8,8 @@ from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.verco.verco import Verco, VercoConfig
+from rllib_llm_comm.rl.strict_config import with_defaults
+from rllib_llm_comm.verco.verco import Verco, VercoCommunication, VercoConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,11 +61,15 @@ class TWOSOMEConfig(VercoConfig):
         glam = TWOSOMEConfig().published("glam")
     """
 
+    settings_models = {
+        **VercoConfig.settings_models,
+        "language_model": with_defaults(score_normalization="word")(VercoConfig.settings_models["language_model"]),
+        "communication": with_defaults(messages="none")(VercoCommunication),
+    }
+
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: Verco's for the embedded model, no messages, scores per word as TWOSOME has them."""
         super().__init__(algo_class=algo_class or TWOSOME)
-        self.messages = "none"
-        self.score_normalization = "word"
 
     def published(self, system: str) -> Self:
         """Takes over the hyper-parameters that were published for large models.

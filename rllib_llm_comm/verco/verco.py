@@ -104,13 +104,13 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         "communication": CommunicationSettings,
     }
 
-    def language_model(self, **settings: Any) -> Self:
+    def language_model(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the language model, its adapters and the critic on it, as of `LanguageModelSettings`."""
-        return self.assign("language_model", settings)
+        return self.assign("language_model", settings, values)
 
-    def communication(self, **settings: Any) -> Self:
+    def communication(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets how agents talk, as of `CommunicationSettings`."""
-        return self.assign("communication", settings)
+        return self.assign("communication", settings, values)
 
     def validate(self) -> None:
         """Checks the prompts, and keeps their texts: a checkpoint is restored where their folder is not."""
@@ -335,9 +335,9 @@ class VercoLearner(MultiAgentPPOLearner):
     With `advantages` "rloo" or "grpo" there is no critic and no value loss; advantages are those of
     `AddGroupAdvantages`.
 
-    A minibatch with more tokens than `micro_batch_tokens` is computed in parts whose gradients are added up. Where the
-    memory of a GPU does not hold it, the parts get smaller. In half precision ratios are taken from log-probabilities
-    of the update itself.
+    A minibatch with more tokens than `micro_batch_tokens` is computed in parts whose gradients are added up: `_outputs`
+    computes those of the actor, before the losses. Where the memory of a GPU does not hold it, the parts get smaller.
+    In half precision ratios are taken from log-probabilities of the update itself.
     """
 
     mean_over_rows: ClassVar[bool] = False
@@ -422,17 +422,22 @@ class VercoLearner(MultiAgentPPOLearner):
         return acted._replace(log_ratio=log_ratio, policy_loss=loss)
 
     @override(MultiAgentPPOLearner)
-    def other_terms(
-        self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor | float:
-        """What trained messages add: their KL divergence from the reference, and their negated entropy."""
-        if UTTERANCE_LOG_PROBS not in fwd_out:
-            return 0.0
-        entropy, kl = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
-        self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
-        coefficient = self._message_kl_coeff(module, config)
-        self.log_values(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
-        return self._message_loss(module_id, module, config, fwd_out)
+    def _actor_loss(
+        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> TensorType:
+        if UTTERANCE_LOG_PROBS in fwd_out:
+            entropy, kl = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
+            self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
+            coefficient = self._message_kl_coeff(module, config)
+            self.log_values(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
+        return super()._actor_loss(module_id, module, config, batch, fwd_out)
+
+    @override(MultiAgentPPOLearner)
+    def _objective(
+        self, module_id: ModuleID, module: Any, config: Any, terms: ActorTerms, fwd_out: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        own = super()._objective(module_id, module, config, terms, fwd_out)
+        return own + self._message_loss(module_id, module, config, fwd_out) if UTTERANCE_LOG_PROBS in fwd_out else own
 
     def _message_loss(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
@@ -481,12 +486,16 @@ class VercoLearner(MultiAgentPPOLearner):
         first epoch. Decisions of older weights keep theirs.
         """
         modules = {name: self.module[name].unwrapped() for name in self.module.keys()}  # noqa: SIM118
-        if not any(getattr(module, "rounds_by_batch", False) for module in modules.values()):
+        rounded = {
+            name: module
+            for name, module in modules.items()
+            if isinstance(module, LLMCommModule) and module.rounds_by_batch
+        }
+        if not rounded:
             return
         apart: dict[ModuleID, list[torch.Tensor]] = defaultdict(list)
         for module_id, rows, part in iterator.first_epoch():
-            module = modules[module_id]
-            if not getattr(module, "rounds_by_batch", False):
+            if (module := rounded.get(module_id)) is None:
                 continue
             columns = iterator.columns(module_id)
             out = self._within_memory({module_id: part}, functools.partial(self._outputs, module_id, part))
@@ -535,8 +544,11 @@ class VercoLearner(MultiAgentPPOLearner):
         """
         module = self.module[module_id].unwrapped()
         added = self.config.num_learners <= 1 and self._grad_scalers is None and isinstance(module, LLMCommModule)
-        changed = any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items())
-        if not added or (changed and not self.mean_over_rows):
+        if not added or any(getattr(type(self), name) is not here for name, here in _WHOLE_LOSS.items()):
+            return []
+        if not self.mean_over_rows and any(
+            getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()
+        ):
             return []
         parts: list[torch.Tensor] = module.network.micro_batches(rows[Columns.OBS])
         return parts if len(parts) > 1 else []
@@ -574,7 +586,7 @@ class VercoLearner(MultiAgentPPOLearner):
             shares.append(float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)))
             if gradients is not None:
                 terms = self.actor_terms(config, module, own, out)
-                loss = self.policy_objective(module_id, terms) * (len(part) / len(said))
+                loss = super()._objective(module_id, module, config, terms, out) * (len(part) / len(said))
                 if speaks:
                     loss = loss + shares[-1] * self._message_loss(module_id, module, config, out)
                 _add_gradients(gradients, trained, loss)
@@ -615,18 +627,13 @@ class VercoLearner(MultiAgentPPOLearner):
         return halved
 
 
-# A Learner that overrides one of these computes minibatches whole: parts add up only if its loss is a mean over rows.
-_MEANS_OVER_ROWS = {
+# A Learner that overrides one of these computes minibatches whole: of these parts make no use, ...
+_WHOLE_LOSS = {
     name: getattr(VercoLearner, name)
-    for name in (
-        "compute_loss_for_module",
-        "_actor_loss",
-        "actor_terms",
-        "policy_objective",
-        "other_terms",
-        "_message_loss",
-    )
+    for name in ("compute_loss_for_module", "_actor_loss", "_objective", "_message_loss")
 }
+# ... and of these only if they are means over rows, as it says itself.
+_MEANS_OVER_ROWS = {name: getattr(VercoLearner, name) for name in ("actor_terms", "policy_objective", "other_terms")}
 
 
 def _add_gradients(gradients: ParamDict, parameters: list[torch.nn.Parameter], loss: torch.Tensor) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.envs.minirts.engine.units import BUILDINGS, IS_BUILDING
 from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KIND_PATTERN, SINGULAR, TRAINED, counted
 
@@ -17,8 +18,6 @@ STANCES = (ATTACK, DEFEND, SCOUT)
 """Commands to an army."""
 MOST = 6
 """Most units of a type that one command asks for, and most of them that a commander has at a time."""
-LONGEST = 300
-"""Longer texts are not read."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def parse_command(text: str) -> Command | None:
     Reads other words, too, such as SAMA's "build 3 swordman" and "mine with all idle peasant", but no text of more than
     300 characters.
     """
-    if len(text) > LONGEST:
+    if len(text) > MAX_SUBGOAL:
         return None
     words = " ".join(text.lower().split()).rstrip(".! ")
     if match := _MAKE.fullmatch(words):

@@ -29,6 +29,7 @@ from rllib_llm_comm.policies.numeric_network import (
     NumericNetwork,
     NumericSettings,
 )
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
@@ -116,27 +117,26 @@ def read_session_demonstrations(path: str | Path) -> Demonstrations:
     played: dict[str, Any] = {"observe": ["vector"], "vector": "features"}
     vectors, actions, people = [], [], []
     for episode in session.episodes:
-        env = make_recorded_game(ENV_ID, settings, **played)
-        observations, _ = env.reset(seed=episode.seed)
+        game = PlayedGame(make_recorded_game(ENV_ID, settings, **played), episode.seed)
         seen, done, by = [], [], []
         for moment in episode.moments:
-            if not env.agents:
+            if game.over:
                 raise UserError(f"episode {episode.episode} of {str(path)!r} goes on after its end; record it again.")
             if missing := [agent for agent in session.agents if agent not in moment.actions]:
                 raise UserError(
                     f"a moment of episode {episode.episode} of {str(path)!r} has no action of {missing[0]!r}; give a "
                     "session that is as it was recorded."
                 )
-            seen.append(np.stack([observations[agent]["vector"] for agent in session.agents]))
+            seen.append(np.stack([game.observations[agent]["vector"] for agent in session.agents]))
             done.append([moment.actions[agent] for agent in session.agents])
             chose = {agent for agent, person in moment.people.items() if not person.forced}
             by.append([agent in chose for agent in session.agents])
-            observations, *_ = env.step(moment.actions)
+            game.advance(moment.actions)
         if seen:
             vectors.append(np.stack(seen).astype(np.float32))
             actions.append(np.array(done, np.int64))
             people.append(np.array(by, bool))
-    if not any(game.any() for game in people):
+    if not any(one.any() for one in people):
         raise UserError(f"nobody but agents acted in the session {str(path)!r}; give one in which people played.")
     config: dict[str, Any] = {name: settings[name] for name in ("layout", "dynamics", "horizon") if name in settings}
     return Demonstrations({**config, "observe": ["vector"]}, vectors, actions, people)

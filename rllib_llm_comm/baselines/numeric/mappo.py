@@ -15,12 +15,22 @@ from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.policies.numeric_network import NumericSettings, ValueNormSettings, moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
-from rllib_llm_comm.rl.strict_config import select_fields
+from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
 
+@with_defaults(
+    use_value_norm=True,
+    lr=5e-4,
+    critic_lr=5e-4,
+    num_epochs=15,
+    minibatch_size=None,  # one minibatch
+    vf_loss_coeff=1.0,
+    grad_clip=10.0,
+    target_kl=None,
+)
 class MAPPOTraining(ValueNormSettings, PPOTraining):
     """The optimisation; defaults are those of the original code, sizes of batches excepted."""
 
@@ -50,23 +60,14 @@ class MAPPOConfig(NumericPPOConfig):
     settings_models = {
         **NumericPPOConfig.settings_models,
         "training": MAPPOTraining,
-        "policy_network": select_fields(NumericSettings, "hiddens", "activation", "layer_norm", "critic_observation"),
+        "policy_network": select_fields(
+            NumericSettings, "hiddens", activation="relu", layer_norm=True, critic_observation="auto"
+        ),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: those of the original code, sizes of batches excepted."""
+        """Sets the defaults."""
         super().__init__(algo_class=algo_class or MAPPO)
-        self.activation = "relu"
-        self.layer_norm = True
-        self.critic_observation = "auto"
-        self.use_value_norm = True
-        self.lr = 5e-4
-        self.critic_lr = 5e-4
-        self.num_epochs = 15
-        self.minibatch_size = None  # one minibatch
-        self.vf_loss_coeff = 1.0
-        self.grad_clip = 10.0
-        self.target_kl = None
 
     @override(NumericPPOConfig)
     def validate_training(self) -> None:

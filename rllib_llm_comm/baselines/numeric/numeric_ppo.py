@@ -36,14 +36,16 @@ from rllib_llm_comm.policies.policy_manifest import NUMERIC
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.columns import LATEST_VECTORS
 from rllib_llm_comm.rl.connectors import AddObservationsInOrder, ReplaceObservations
-from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields, with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from typing_extensions import Self
+
+    from rllib_llm_comm.core.settings import Settings
 
 
 class NumericObservations(ReplaceObservations):
@@ -208,11 +210,17 @@ def _resolved(settings: NumericSettings, space: gym.Space) -> NumericSettings:
     return settings
 
 
+@with_defaults(lr=1e-3, minibatch_size=256, num_epochs=4)
+class NumericTraining(PPOTraining):
+    """The optimisation; defaults of rates, passes and minibatches are ours."""
+
+
 class NumericPPOConfig(MultiAgentPPOConfig):
     """Settings of algorithms whose agents observe numbers: the parts `vector` and `action_mask`."""
 
     settings_models = {
         **MultiAgentPPOConfig.settings_models,
+        "training": NumericTraining,
         "policy_network": select_fields(NumericSettings, "hiddens"),
     }
     network: ClassVar[str]
@@ -223,14 +231,11 @@ class NumericPPOConfig(MultiAgentPPOConfig):
     """Settings that the game has with this algorithm unless `env_config` says otherwise."""
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults."""
+        """Sets the algorithm's own game."""
         super().__init__(algo_class=algo_class)
         if self.own_env is not None:
             self.env = self.own_env
             self.env_config = dict(self.env_defaults)
-        self.lr = 1e-3
-        self.minibatch_size: int | None = 256
-        self.num_epochs = 4
 
     @override(AlgorithmConfig)
     def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
@@ -243,9 +248,9 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         if self.own_env is not None and self.env == self.own_env:
             self.env_config = {**self.env_defaults, **(self.env_config or {})}
 
-    def policy_network(self, **settings: Any) -> Self:
+    def policy_network(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the network; the settings are those of `settings_models["policy_network"]`."""
-        return self.assign("policy_network", settings)
+        return self.assign("policy_network", settings, values)
 
     def network_settings(self) -> Any:
         """The module's `model_config` as checked settings (`NumericSettings`).

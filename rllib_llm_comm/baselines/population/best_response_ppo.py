@@ -62,7 +62,7 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
     settings_models = {
         **SelfPlayPPOConfig.settings_models,
         "partners": BestResponsePartners,
-        "policy_network": select_fields(NumericSettings, "hiddens", "activation", "critic_observation"),
+        "policy_network": select_fields(NumericSettings, "hiddens", "critic_observation", activation="relu"),
     }
     _rows_in_words: ClassVar[str] = (
         "a row for each of `num_envs_per_env_runner` games and one more for those with itself (`self_play_share`)"
@@ -77,9 +77,9 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
         return len(self.pool or ())
 
     @override(SelfPlayPPOConfig)
-    def partners(self, **settings: Any) -> Self:
+    def partners(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets who holds the other seat; the settings are those of `BestResponsePartners`."""
-        return self.assign("partners", settings)
+        return self.assign("partners", settings, values)
 
     def partner_settings(self) -> tuple[PartnerSettings, ...]:
         """The pool as parsed settings; empty without one.

@@ -369,13 +369,12 @@ class COLEConfig(COLEConfigMixin, BestResponsePPOConfig):
 
     settings_models = {
         **BestResponsePPOConfig.settings_models,
-        "population": select_fields(BestResponsePartners, "self_play_share", base=COLESettings),
+        "population": select_fields(BestResponsePartners, base=COLESettings, self_play_share=0.25),  # COLE's "1:3"
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: a small population with signed Shapley values, and PPO as of `BestResponsePPO`."""
         super().__init__(algo_class=algo_class or COLE)
-        self.self_play_share = 0.25  # COLE's "1:3"
 
 
 class COLEMixin(PopulationMixin):

@@ -40,6 +40,7 @@ from rllib_llm_comm.baselines.population.responder import (
 from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
 from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy
@@ -320,9 +321,10 @@ class FCPConfigMixin(PopulationConfigMixin):
         super().__init__(algo_class=algo_class)
         self._members_are_known = False  # a checkpoint's: its state has members that an earlier run trained
 
-    def population(self, **settings: Any) -> Self:
+    def population(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the population of self-play; the settings are those of `FCPPopulation` (`size`: `population_size`)."""
-        return super().population(**{"population_size" if n == "size" else n: v for n, v in settings.items()})
+        named = {"population_size" if name == "size" else name: value for name, value in values.items()}
+        return super().population(settings, **named)
 
     @abstractmethod
     def untrained_member(self) -> Any:

@@ -48,7 +48,7 @@ class StackedActors:
             rows.setdefault(id(actor), []).append(row)
         owned = [(actors[own[0]], own) for own in rows.values()]
         owned.sort(key=lambda one: str(one[0]))  # which tells layers and sizes
-        self._parts = [_Part(list(alike)) for _, alike in groupby(owned, key=lambda one: str(one[0]))]
+        self._parts = [_StackedNetworks(list(alike)) for _, alike in groupby(owned, key=lambda one: str(one[0]))]
         self._count = len(actors)
 
     def logits(self, seen: torch.Tensor) -> np.ndarray:
@@ -62,7 +62,7 @@ class StackedActors:
         return out
 
 
-class _Part:
+class _StackedNetworks:
     """Networks of one shape, each with the rows that are its own."""
 
     def __init__(self, owned: list[tuple[nn.Sequential, list[int]]]) -> None:

@@ -54,9 +54,9 @@ class PopulationConfigMixin(StrictConfigMixin):
     self_play_share: float
     member_kinds: Mapping[str, Mapping[str, Any]]
 
-    def population(self, **settings: Any) -> Self:
+    def population(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the population; the settings are those of `settings_models["population"]`."""
-        return self.assign("population", settings)
+        return self.assign("population", settings, values)
 
     def most_partners(self) -> int | None:
         """The number of policies that the learner meets; `None`: they change while it learns."""

@@ -39,7 +39,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig, NumericTraining
 from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import ENV, phase
@@ -50,17 +50,24 @@ from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR, NumericSettings
 from rllib_llm_comm.rl.gae import gae_of_steps, standardized
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
-from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings, PPOTraining
+from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields, with_defaults
 
 AGENTS = ("alice", "bob")
 SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
 SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 
 
-class SelfPlayTraining(PastSettings, PPOTraining):
-    """The optimisation; for the defaults of Carroll et al. 2019 see the page."""
+@with_defaults(
+    train_batch_size_per_learner=2 * 32 * 200,
+    minibatch_size=1600,
+    lambda_=0.98,
+    vf_clip_param=None,
+    target_kl=None,
+)
+class SelfPlayTraining(PastSettings, NumericTraining):
+    """The optimisation, tuned for two CPU cores (ours); for the defaults of Carroll et al. 2019 see the page."""
 
     shaping_horizon: int | None = Field(1_000_000, ge=0, le=LARGEST)
     """Game steps over which the factor of the shaped rewards falls on a line from 1 to 0; 0 for none (soups alone are
@@ -282,7 +289,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     settings_models = {
         "training": SelfPlayTraining,
         "planning": PlanningSettings,
-        "policy_network": select_fields(NumericSettings, "hiddens", "activation"),
+        "policy_network": select_fields(NumericSettings, "hiddens", activation="relu"),
     }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {"observe": ["vector"], "vector": "planes"}
@@ -290,18 +297,10 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     _rows_in_words: ClassVar[str] = "two cooks x `num_envs_per_env_runner`"
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: tuned for two CPU cores (ours); see the page for those of Carroll et al. 2019."""
+        """Sets the defaults."""
         super().__init__(algo_class=algo_class or SelfPlayPPO)
         self.env_runner_cls = OnionSoupEnvRunner
-        self.activation = "relu"
         self.num_envs_per_env_runner = 32
-        self.train_batch_size_per_learner = 2 * 32 * 200
-        self.minibatch_size = 1600
-        self.num_epochs = 4
-        self.lr = 1e-3
-        self.lambda_ = 0.98
-        self.vf_clip_param = None
-        self.target_kl = None
 
     @override(NumericPPOConfig)
     def validate(self) -> None:

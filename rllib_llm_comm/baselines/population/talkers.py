@@ -31,11 +31,11 @@ from rllib_llm_comm.policies.policy_manifest import LANGUAGE, PolicyManifest, re
 from rllib_llm_comm.policies.recorded_settings import reaches_outside
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
-from rllib_llm_comm.rl.partners import SeatPartners, use_partners
+from rllib_llm_comm.rl.partners import PartnersSettings, SeatPartners, use_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
-from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
+from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart, with_defaults
 from rllib_llm_comm.verco.advantages import SPEAKER
 from rllib_llm_comm.verco.language_network import (
     LanguageNetwork,
@@ -435,12 +435,15 @@ class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
         algo = config.population(initial_size=3).build_algo()
     """
 
-    settings_models = {**VercoConfig.settings_models, "population": COLESettings}
+    settings_models = {
+        **VercoConfig.settings_models,
+        "population": COLESettings,
+        "partners": with_defaults(self_play_share=0.25)(PartnersSettings),  # COLE's "1:3"
+    }
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: as of `COLE`, on the embedded model (ours)."""
         super().__init__(algo_class=algo_class or VercoCOLE)
-        self.self_play_share = 0.25  # COLE's "1:3"
 
     def validate_pool(self) -> None:
         """Checks that members talk, too."""

@@ -37,6 +37,7 @@ from rllib_llm_comm.envs.minirts.commanders.executor import Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands, wordings
 from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view.officer_view import observe, officer_spaces
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest
 
@@ -82,12 +83,12 @@ def record_game(
     rng = np.random.default_rng([settings.seed, number])
     shares = np.array(list(settings.commanders.values()), float)
     name = str(rng.choice(list(settings.commanders), p=shares / shares.sum()))
-    env.reset(seed=int(rng.integers(2**31)))
+    game = PlayedGame(env, int(rng.integers(2**31)), reads=False)  # officers' views are taken from the engine
     commands, told = all_commands(), Instructions(env.executor.orders)
     moody = MoodyCommander(env.executor, commands, rng) if name == _RANDOM else None
     commander: Commander = moody or make_commander(name, env.executor, commands)
     labels, rows = CollectiveLabels(env.team, settings.rule), list[dict[str, Any]]()
-    while env.agents:
+    while not game.over:
         for officer in range(env.team.size):
             command = commander(officer)
             if command.verb == WAIT or env.executor.refusal(officer, command):
@@ -100,7 +101,7 @@ def record_game(
         for officer, action in enumerate(actions):
             seen = observe(env.team, officer, told.in_force(officer, env.executor.orders[officer]))
             rows.append({**seen, ACTION: action.astype(np.int16), GAME: np.int32(number)})
-        env.step(dict(zip(env.agents, actions, strict=True)))
+        game.advance(dict(zip(env.agents, actions, strict=True)))
         told.pass_time()
     columns = {part: np.stack([row[part] for row in rows]) for part in rows[0]}
     result = (env.game.winner == env.team.player) - (env.game.winner == 1 - env.team.player)

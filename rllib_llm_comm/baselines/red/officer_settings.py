@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice, require_number
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import FreshWeights, Settings, Several
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.minirts.env import MiniRTS
@@ -54,13 +54,13 @@ def commander_of(name: str) -> tuple[str, float]:
     return plain, number
 
 
-def _game(settings: OfficerDemonstrationSettings | _OfficerGames, **more: Any) -> MiniRTS:
+def _game(settings: _Side, **more: Any) -> MiniRTS:
     from rllib_llm_comm.envs.minirts.env import MiniRTS
 
     return MiniRTS(num_agents=settings.num_agents, opponent=settings.opponent, observe=["vector"], **more)
 
 
-class OfficerSettings(Settings):
+class OfficerSettings(FreshWeights):
     """Settings of an `OfficerNetwork`: its `model_config`."""
 
     filters: int = Field(32, ge=1, le=_MOST_WIDTH)
@@ -78,23 +78,26 @@ class OfficerSettings(Settings):
     SAMA): the view that the officers of a side share, with the units of all as one's own; for one commander both are
     the same. Default here `"own"` (ours), as policy folders that do not say it were trained so; `REDConfig` says
     `"team"`."""
-    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    """Seed of the fresh weights; `None` takes torch's global generator."""
 
     def shape(self) -> OfficerSettings:
         """The settings without those that change no weight's shape: equal for networks that can take over weights."""
         return self.replace(critic_observation="own", init_seed=None)
 
 
-class OfficerDemonstrationSettings(Settings):
-    """Settings of demonstrations; people's games took their place in the paper, so all of it is ours."""
+class _Side(Settings):
+    """The side of the officers, and whom it plays."""
 
-    games: int = Field(400, ge=1, le=10**6)
-    """Number of games; the people's data of the paper: about 4,600."""
     opponent: str = "medium2"
     """The scripted opponent, as of `envs.minirts` (SAMA)."""
     num_agents: int = Field(2, ge=1, le=3)
     """Commanders of the side (SAMA)."""
+
+
+class OfficerDemonstrationSettings(_Side):
+    """Settings of demonstrations; people's games took their place in the paper, so all of it is ours."""
+
+    games: int = Field(400, ge=1, le=10**6)
+    """Number of games; the people's data of the paper: about 4,600."""
     max_tick: int = Field(_MAX_TICK, ge=100, le=10**9)
     """Length of a game (RED)."""
     commanders: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = {"oracle": 0.4, "random": 0.4, "adversarial": 0.2}
@@ -148,7 +151,7 @@ class OfficerCloningSettings(Settings):
     """Policy folder of an officer with the same network to go on from; None for fresh weights (ours)."""
 
 
-class _OfficerGames(Settings):
+class _OfficerGames(_Side):
     """Officers, and the games that they play."""
 
     executor: str = "scripted"
@@ -157,10 +160,6 @@ class _OfficerGames(Settings):
     """Games per commander, or per unit told and not told."""
     seed: int = Field(0, ge=0, le=LARGEST)
     """Seed of the first game; the others count up."""
-    opponent: str = "medium2"
-    """The scripted opponent, as in the game's settings."""
-    num_agents: int = Field(2, ge=1, le=3)
-    """Commanders of the side."""
     side_by_side: int = Field(16, ge=1, le=LARGEST)
     """Games that are played at once; more of them take less time each and change no result."""
 

@@ -57,7 +57,7 @@ from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields, with_defaults
 
 Decisions = Mapping[str, np.ndarray]
 """Arrays by name with a row for each decision."""
@@ -69,6 +69,18 @@ RED_RESULTS = "red"
 _NETWORK = ("filters", "stride", "width", "words", "keys")
 
 
+@with_defaults(
+    use_value_norm=False,
+    huber_delta=None,
+    lr=5e-5,
+    critic_lr=5e-4,
+    gamma=0.999,
+    vf_loss_coeff=0.5,
+    grad_clip=0.5,
+    num_epochs=4,
+    minibatch_size=256,
+    train_batch_size_per_learner=4000,
+)
 class REDTraining(MAPPOTraining):
     """The optimisation; RED's and SAMA's values where they are known, at a size for two cores."""
 
@@ -618,7 +630,7 @@ class REDConfig(MAPPOConfig):
     settings_models = {
         **MAPPOConfig.settings_models,
         "training": REDTraining,
-        "policy_network": select_fields(OfficerSettings, *_NETWORK, "critic_observation"),
+        "policy_network": select_fields(OfficerSettings, *_NETWORK, critic_observation=BY_TEAM),
     }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {
@@ -626,20 +638,9 @@ class REDConfig(MAPPOConfig):
     }  # fmt: skip
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: RED's and SAMA's where they are known, at a size for two cores."""
+        """Sets the defaults."""
         super().__init__(algo_class=algo_class or RED)
         self.batch_mode = "complete_episodes"
-        self.critic_observation = BY_TEAM
-        self.use_value_norm = False
-        self.huber_delta = None
-        self.lr = 5e-5
-        self.critic_lr = 5e-4
-        self.gamma = 0.999
-        self.vf_loss_coeff = 0.5
-        self.grad_clip = 0.5
-        self.num_epochs = 4
-        self.minibatch_size = 256
-        self.train_batch_size_per_learner = 4000
         self.num_envs_per_env_runner = 4
 
     @override(NumericPPOConfig)

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import FreshWeights
 from rllib_llm_comm.policies.numeric_network import MOST_WIDTH, NarrowLinear
 
 CLOSED = -9999999.0  # value of an action that is not open, as of PyMARL
@@ -20,7 +20,7 @@ ROLES, ROLE_MEANS, ROLE_VARIANCES = "roles", "role_means", "role_variances"
 INFERRED_MEANS, INFERRED_VARIANCES = "inferred_means", "inferred_variances"
 
 
-class QSettings(Settings):
+class QSettings(FreshWeights):
     """Settings of a `QTeam`: the `model_config` of a `JointQModule`."""
 
     kind: Literal["plain", "ldsa", "roma"] = "plain"
@@ -57,8 +57,6 @@ class QSettings(Settings):
     """ROMA: smallest variance of a role (authors; 1e-4 on other maps)."""
     distance_width: int = Field(0, ge=0, le=MOST_WIDTH)
     """MASER: units of the network of distances; 0: there is none."""
-    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    """Seed of the fresh weights; `None` takes torch's global generator."""
 
 
 @dataclass

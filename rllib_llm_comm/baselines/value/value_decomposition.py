@@ -64,7 +64,7 @@ from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds
 from rllib_llm_comm.rl.env_runner import raise_user_errors
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule, select_fields
+from rllib_llm_comm.rl.strict_config import Discount, StrictConfigMixin, require_schedule, select_fields
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +92,11 @@ _ARRAY_ENV = {
 }
 
 
-class ValueTraining(Settings):
+class ValueTraining(Discount):
     """The optimisation; values are PyMARL's, unless marked (ours)."""
 
     lr: Annotated[float, Field(ge=0)] | list[Any] = 5e-4
     """Learning rate, or a schedule of pairs [game steps, value]. PyMARL2: 1e-3."""
-    gamma: float = Field(0.99, ge=0, le=1)
-    """Discount per game step."""
     grad_clip: float | None = Field(10.0, gt=0)
     """Gradient norm allowed, over all weights together; None: any."""
     grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
@@ -374,7 +372,7 @@ class JointQModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, TargetNetw
     def setup(self) -> None:
         """Builds the team."""
         config = dict(self.model_config)
-        settings = QSettings.from_mapping({name: config[name] for name in QSettings.names() if name in config})
+        settings = QSettings.from_mapping({name: config[name] for name in QSettings.model_fields if name in config})
         spaces: Any = self.observation_space
         agents, actions = spaces[MASK].shape
         self.team = QTeam(settings, spaces[SEEN].shape[1], actions, agents, spaces[STATE].shape[0])
@@ -462,7 +460,7 @@ def facts_of(observation_space: Any, model_config: Mapping[str, Any]) -> dict[st
     Args:
         model_config: The module's. Settings that it lacks, as those of older checkpoints may, have their defaults.
     """
-    known = {name: model_config[name] for name in QSettings.names() if name in model_config}
+    known = {name: model_config[name] for name in QSettings.model_fields if name in model_config}
     settings = {**QSettings().to_dict(), **known}
     return {
         **model_config.get(TEAM, {}),
@@ -543,17 +541,17 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         self.replay_buffer_config = {"type": "EpisodeReplayBuffer", "capacity": 0}  # not used: episodes are arrays
         self._team_told: dict[str, Any] | None = None
 
-    def policy_network(self, **settings: Any) -> Self:
+    def policy_network(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the networks of agents and mixer; the settings are those of `settings_models["policy_network"]`."""
-        return self.assign("policy_network", settings)
+        return self.assign("policy_network", settings, values)
 
     @override(DQNConfig)
-    def training(self, **settings: Any) -> Self:
+    def training(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the optimisation; the settings are those of `settings_models["training"]` and of `DQNConfig.training`.
 
         Those of distributions over values, duelling, noise and n steps mean nothing here and are refused.
         """
-        return self.assign("training", settings)
+        return self.assign("training", settings, values)
 
     def network_settings(self) -> QSettings:
         """Settings of agents and mixer, checked.

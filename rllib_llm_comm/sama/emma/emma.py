@@ -17,7 +17,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
+from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig, MAPPOTraining
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
@@ -27,7 +27,7 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.connectors import ReplaceObservations
-from rllib_llm_comm.rl.strict_config import select_fields
+from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 from rllib_llm_comm.sama.emma.network import (
     ENTITIES,
     FRAMES,
@@ -122,6 +122,19 @@ class EmmaModule(ActorCriticModule):
         )
 
 
+@with_defaults(
+    lr=2e-3,
+    critic_lr=1e-3,
+    lambda_=0.6,
+    entropy_coeff=0.02,
+    num_epochs=8,
+    minibatch_size=512,
+    train_batch_size_per_learner=2048,
+)
+class EMMATraining(MAPPOTraining):
+    """The optimisation: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""
+
+
 class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     """Settings of `EMMA`.
 
@@ -137,10 +150,11 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     network: ClassVar[str] = "emma"
     settings_models = {
         **MAPPOConfig.settings_models,
+        "training": EMMATraining,
         "subgoal_data": SubgoalData,
         "policy_network": select_fields(
-            EmmaSettings, "text_encoder", "width", "frames", "filters", "hiddens", "critic_observation",
-            "max_subgoal_tokens", "max_manual_tokens",
+            EmmaSettings, "text_encoder", "width", "frames", "filters", "hiddens", "max_subgoal_tokens",
+            "max_manual_tokens", critic_observation="auto",
         ),
     }  # fmt: skip
     subgoals_in_vector: ClassVar[bool] = False
@@ -150,15 +164,8 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     }  # fmt: skip
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""
+        """Sets the defaults."""
         super().__init__(algo_class=algo_class or EMMA)
-        self.lr = 2e-3
-        self.critic_lr = 1e-3
-        self.lambda_ = 0.6
-        self.entropy_coeff = 0.02
-        self.num_epochs = 8
-        self.minibatch_size = 512
-        self.train_batch_size_per_learner = 2048
         self.num_envs_per_env_runner = 32
 
     @override(NumericPPOConfig)

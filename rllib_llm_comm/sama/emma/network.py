@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError, space_text
-from rllib_llm_comm.core.settings import Several
+from rllib_llm_comm.core.settings import FreshWeights, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.language.text_encoder import PAD, TextEncoder, padded
@@ -34,7 +34,7 @@ from rllib_llm_comm.policies.numeric_network import (
 )
 
 
-class EmmaSettings(ValueNormSettings):
+class EmmaSettings(FreshWeights, ValueNormSettings):
     """Settings of an `EmmaModule`: its `model_config`."""
 
     text_encoder: str = Field("embedded", min_length=1)
@@ -55,8 +55,6 @@ class EmmaSettings(ValueNormSettings):
     """Width of the arrays of subgoals; a longer one is an error, never cut (ours)."""
     max_manual_tokens: int = Field(2048, ge=1, le=2**17)
     """The same of manuals (ours)."""
-    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    """Seed of the fresh weights; `None` takes torch's global generator."""
 
 
 ENTITIES = "entities"

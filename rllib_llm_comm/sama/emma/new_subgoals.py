@@ -23,7 +23,7 @@ from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 from rllib_llm_comm.sama.data_set import SubgoalDataset, digest_of, distinct, propose_states, words_of
 from rllib_llm_comm.sama.manuals.manual import read_manual
-from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import RandomPlanner, read_record
 from rllib_llm_comm.sama.planners.sama import SamaPlanner
@@ -306,7 +306,7 @@ class DrawNewSubgoals(RLlibCallback):
             if _draws(game):
                 game.learn(self._texts, self._sources)
                 continue
-            if self._sources and hasattr(game, "learn"):
+            if self._sources and isinstance(game, JudgedSubgoals):
                 game.learn(self._sources)
             game.unwrapped.draw_also(self._texts)
 
@@ -338,9 +338,9 @@ class SubgoalData(Settings):
 class NewSubgoalsConfigMixin(StrictConfigMixin):
     """Adds `.subgoal_data(...)`: a chat model is asked for further subgoals while the agents train."""
 
-    def subgoal_data(self, **settings: Any) -> Self:
+    def subgoal_data(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Lets the data set of subgoals grow during training; the settings are those of `SubgoalData`."""
-        return self.assign("subgoal_data", settings)
+        return self.assign("subgoal_data", settings, values)
 
     def validate(self) -> None:
         """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""

@@ -30,7 +30,7 @@ class FollowingWalkers(RulePlayer):
 
     game: LakePlanning
 
-    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
+    def actions(self, observations: Mapping[Any, Mapping[str, Any]]) -> dict[Any, int]:
         """The next action of each walker that is asked, the one after the other."""
         state, actions = self.game.state(), {}
         cells = list(state.cells)
@@ -43,7 +43,7 @@ class FollowingWalkers(RulePlayer):
 
     def action(self, agent: str, seen: Mapping[str, Any]) -> int:
         """The next action of a walker if no other one is asked."""
-        return self.act(None, {agent: seen})[agent]
+        return self.actions({agent: seen})[agent]
 
     def _next(self, state: State, i: int, subgoal: str, taken: Cell) -> Cell:
         """Next cell of a walker, if the other one stays at or goes to the cell `taken`."""

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
@@ -33,7 +34,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, SoupKitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import towards
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen, random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     ADD,
     DELIVER,
@@ -116,7 +117,7 @@ def kitchen_skills(game: PlanningGame, kitchen: SoupKitchen, state: State) -> Sk
         kitchen: The kitchen in this moment.
     """
     places = places_of(kitchen.layout)
-    skills = [skill for i in range(2) for skill in _Cook(game, kitchen, state, i).skills()]
+    skills = [skill for i in range(2) for skill in _CookSkills(game, kitchen, state, i).skills()]
     for pot in places.fixtures[POT]:
         name = places.names[pot]
         skills.append(Skill(f"{name} cooks", {_onions(name): FULL}, {_soup(name): 1}, cost=1.0))
@@ -166,7 +167,7 @@ def _have(kitchen: SoupKitchen, places: Places) -> Counter[str]:
     return have
 
 
-class _Cook:
+class _CookSkills:
     def __init__(self, game: PlanningGame, kitchen: SoupKitchen, state: State, player: int) -> None:
         self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]
         self._library = library(kitchen.layout, player)
@@ -395,7 +396,7 @@ class KitchenPlanning(PlanningGame):
     def judge_own_subgoals(self, done: Callable[[Moment, Moment, str, str], bool]) -> None:
         """Lets another test judge the subgoals that the kitchen gives itself."""
         game = self.env.unwrapped
-        if not hasattr(game, "subgoal_test"):
+        if not isinstance(game, SubgoalKitchen):
             super().judge_own_subgoals(done)
 
         step: list[Any] = [None, None, None]  # the arrays before a step, and its two moments
@@ -457,7 +458,6 @@ def _goal(tasks: Sequence[Task]) -> str:
 # ---- preparation ------------------------------------------------------------------------------------------------
 
 
-_LONGEST = 200
 _WAYS = "north|south|east|west"
 _OTHER_WAYS = {"up": "north", "down": "south", "right": "east", "left": "west"}
 _SUBJECT = re.compile(
@@ -483,10 +483,15 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
     Args:
         truth: Its true effect, as `text.target_phrases` or `text.primitive_phrases` says it.
         beside: The place on each side of the cook, by direction, for words such as "turn east to face counter 4".
+
+    Returns:
+        The check; of words of more than 300 characters it cannot tell.
     """
     true = _meaning(layout, truth)
 
     def check(words: str) -> bool | None:
+        if len(words) > MAX_SUBGOAL:
+            return None
         named = _PLACE.match(_plain(words)) if beside else None
         said = _meaning(layout, named.group(1) if named else words)
         if said is None:
@@ -507,7 +512,7 @@ def _meaning(layout: Layout, words: str) -> Any:
 
 def _plain(words: str) -> str:
     """Words in lower case that begin with the verb as it stands in a subgoal, with the directions of the map."""
-    text = _SUBJECT.sub("", " ".join(words[:_LONGEST].split()).rstrip(".").lower())
+    text = _SUBJECT.sub("", " ".join(words.split()).rstrip(".").lower())
     if match := _VERB.match(text):
         verb = match.group(1)
         text = _ENDED.get(verb, verb) + text[match.end() :]

@@ -6,15 +6,19 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, create_model
+
 from rllib_llm_comm.chat.answers import any_answer, form_in
 from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_chat
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
-from rllib_llm_comm.core.errors import UserError, names_and_hint
+from rllib_llm_comm.core.errors import UserError, as_in_files, within
 from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.core.settings import Settings, settings_of
 from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
@@ -40,7 +44,13 @@ class RecordedPlanner(ChatPlanner):
     name, slow = "cassette", False
 
 
-_SOURCES = ("chat", "cassette")  # settings that name the chat model
+_SOURCES: Mapping[str, Any] = {
+    "chat": (Mapping[str, Any] | None, Field(default=None, description="The chat model, as for `open_chat`.")),
+    "cassette": (
+        str | Path | None,
+        Field(default=None, description="The recording: a path, or the name of one that comes with the package."),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,15 @@ class _AskingModel:
     """Makes a planner that asks a chat model."""
 
     planner: type[ChatPlanner]
+
+    @cached_property
+    def settings_model(self) -> type[Settings]:
+        """The planner's settings, and whom it asks; a chat model that is given takes its place."""
+        source = "cassette" if self.planner is RecordedPlanner else "chat"
+        made: type[Settings] = create_model(
+            f"{self.planner.__name__}Settings", __base__=self.planner.settings_model, **{source: _SOURCES[source]}
+        )
+        return made
 
     def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
         asked = self.open(given) if model is None else model
@@ -71,21 +90,21 @@ class _AskingModel:
         return open_chat(chat)
 
 
-def _disturbed(
-    planner: str | Mapping[str, Any] | Planner = "scripted",
-    share: float = 0.5,
-    seed: int = 0,
-    model: ChatModel | None = None,
-) -> Planner:
-    """Another planner, some of whose subgoals are replaced by random ones."""
-    return DisturbedPlanner(make_planner(planner, model), share, seed)
+@dataclass(frozen=True)
+class _AroundAnother:
+    """Makes a planner around another one."""
 
+    planner: type[AroundPlanner]
 
-def _guessing(
-    planner: str | Mapping[str, Any] | Planner = "scripted", seed: int = 0, model: ChatModel | None = None
-) -> Planner:
-    """Another planner, which guesses what the game hides from agents."""
-    return GuessingPlanner(make_planner(planner, model), seed)
+    @property
+    def settings_model(self) -> type[Settings]:
+        """The planner's."""
+        return self.planner.settings_model
+
+    def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
+        with within("planner.planner"):
+            inner = make_planner(given.pop("planner", ScriptedPlanner.name), model)
+        return self.planner(inner, **given)
 
 
 _ASKING = {one.name: _AskingModel(one) for one in (ChatPlanner, RecordedPlanner, DepsPlanner, SamaPlanner)}
@@ -99,13 +118,13 @@ PLANNERS: Registry[Callable[..., Planner]] = Registry(
         ScriptedPlanner.name: ScriptedPlanner,
         Plan4MCPlanner.name: Plan4MCPlanner,
         RandomPlanner.name: RandomPlanner,
-        DisturbedPlanner.name: _disturbed,
-        GuessingPlanner.name: _guessing,
+        **{one.name: _AroundAnother(one) for one in (DisturbedPlanner, GuessingPlanner)},
         **_ASKING,
         "trained": "rllib_llm_comm.sama.planners.trained:TrainedPlanner",
     },
 )
-"""A planner's maker takes its settings; one with an argument `model` is given the chat model of `make_planner`."""
+"""A planner's maker takes its settings; one with an argument `model` is given the chat model of `make_planner`. The
+settings are those of its `settings_model`, or else its other arguments (`core.settings.settings_of`)."""
 
 
 def register_planner(name: str, maker: Callable[..., Planner]) -> None:
@@ -121,12 +140,8 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     """A planner from settings as they stand in YAML files.
 
     Args:
-        settings: A name, or a dict with `name` and the planner's arguments: `chat`, the chat model's settings for
-            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
-            recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
-            `planner` (settings again), `share` and `seed`, "guessing" `planner` and
-            `seed`; "trained:CHECKPOINT" is short for "trained" with `policy`, beside which it takes `greedy`. A
-            planner is given back as it is.
+        settings: A name, or a dict with `name` and the planner's settings (`planner_settings`); "trained:CHECKPOINT" is
+            short for "trained" with `policy`. A planner is given back as it is.
         model: The chat model, in place of `chat`: one client for the planners of many environments.
 
     Raises:
@@ -136,13 +151,22 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
         return settings
     if not isinstance(settings, str | Mapping):
         raise UserError(
-            f"`planner` is {settings!r} but must be a name ({', '.join(PLANNERS)}) or a mapping with `name`."
+            f"`planner` is {as_in_files(settings)} but must be a name ({', '.join(PLANNERS)}) or a mapping with `name`."
         )
     given = _named_settings(settings)
     name = str(given.pop("name", ""))
     maker = PLANNERS[name]
-    _refuse_unknown(name, given, _settings_of(maker))
+    planner_settings(name).checked("planner", given)
     return maker(**given, model=model) if "model" in inspect.signature(maker).parameters else maker(**given)
+
+
+def planner_settings(name: str) -> type[Settings]:
+    """The model of the settings of a planner beside its `name`.
+
+    Raises:
+        UserError: If there is no such planner.
+    """
+    return settings_of(PLANNERS[name], apart=("model",))
 
 
 def fallback_of(settings: str | Mapping[str, Any]) -> str:
@@ -250,23 +274,6 @@ def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(settings, str) and settings.startswith(TRAINED):
         return {"name": "trained", "policy": settings.removeprefix(TRAINED)}
     return dict(settings) if isinstance(settings, Mapping) else {"name": settings}
-
-
-def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
-    """Names of the settings that a maker takes; `None` if it takes any."""
-    if isinstance(maker, _AskingModel):
-        return (*_SOURCES, *maker.planner.settings_model.names())
-    arguments = inspect.signature(maker).parameters.values()
-    if any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments):
-        return None
-    return tuple(argument.name for argument in arguments if argument.name != "model")
-
-
-def _refuse_unknown(name: str, given: Mapping[str, Any], known: tuple[str, ...] | None) -> None:
-    for key in given:
-        if known is not None and key not in known:
-            names = names_and_hint(key, ["name", *known])
-            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {names}")
 
 
 class ListeningModel(ChatModel):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
-from rllib_llm_comm.core.errors import UserError, require_number, require_whole
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, failed_assignments, made_possible
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import (
@@ -30,7 +33,6 @@ from rllib_llm_comm.sama.plans import (
 from rllib_llm_comm.sama.skill_graph import share_out
 
 _MOST_BYTES = 64 * 2**20
-_LARGEST_SEED = 2**128 - 1  # as large as those that NumPy draws itself
 MADE_BY = "make one with a stage `run: collect_subgoals`"
 
 
@@ -116,26 +118,39 @@ DRAWN = "drawn at random"
 """The reason of a subgoal that nobody has thought of."""
 
 
+class DrawSettings(Settings):
+    """Settings of planners that draw."""
+
+    seed: int = Field(default=0, ge=0)
+    """Of the draws, until the games' seeds fix them."""
+
+
+class RandomSettings(DrawSettings):
+    """Settings of the planner `random`."""
+
+    subgoals: str = ""
+    """Path of a data set of subgoals: only these are drawn, as far as an agent can set about one of them (SAMA trains
+    on a data set); empty: all."""
+
+
 class RandomPlanner(Planner):
     """Gives each agent any subgoal that it can set about now, each as likely; who is not done yet goes on.
 
     Args:
-        seed: Of the draws, until `reseed`.
-        subgoals: Path of a data set of subgoals: only these are drawn, as far as an agent can set about one of them
-            (SAMA trains on a data set); empty: all.
+        **settings: Those of `RandomSettings`.
 
     Raises:
         UserError: If a setting is not allowed.
     """
 
-    name = "random"
+    name, settings_model = "random", RandomSettings
     answerers = (RANDOM,)
 
-    def __init__(self, seed: int = 0, subgoals: str = "") -> None:
-        require_whole("seed", seed, 0, _LARGEST_SEED)
-        self._rng = np.random.default_rng(seed)
-        self.subgoals = subgoals
-        self._among = frozenset(read_record(subgoals)[1] if subgoals else ())
+    def __init__(self, **settings: Any) -> None:
+        chosen = self.settings_model(**settings)
+        self._rng = np.random.default_rng(chosen.seed)
+        self.subgoals = chosen.subgoals
+        self._among = frozenset(read_record(self.subgoals)[1] if self.subgoals else ())
 
     def reseed(self, seed: int) -> None:
         """Begins a new series of draws."""
@@ -161,20 +176,37 @@ class RandomPlanner(Planner):
         return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
 
 
+class AroundSettings(DrawSettings):
+    """Settings of a planner around another one."""
+
+    planner: str | Mapping[str, Any] | SkipJsonSchema[Planner] = "scripted"
+    """The other planner: its name, or a mapping with `name` and its settings."""
+
+
+class DisturbedSettings(AroundSettings):
+    """Settings of the planner `disturbed`."""
+
+    share: float = Field(default=0.5, ge=0, le=1)
+    """Probability with which a new subgoal is replaced."""
+
+
 class AroundPlanner(Planner):
     """Another planner, whose plans or moments are changed by draws.
 
     Args:
-        seed: Of the draws, until `reseed`.
+        planner: The other planner.
+        **settings: The other fields of `settings_model`.
 
     Raises:
-        UserError: If the seed is not allowed.
+        UserError: If a setting is not allowed.
     """
 
-    def __init__(self, planner: Planner, seed: int = 0) -> None:
-        require_whole("seed", seed, 0, _LARGEST_SEED)
+    settings_model: ClassVar[type[AroundSettings]] = AroundSettings
+
+    def __init__(self, planner: Planner, **settings: Any) -> None:
+        self.chosen: Any = self.settings_model(planner=planner, **settings)
         self.planner, self.slow, self.answerers = planner, planner.slow, planner.answerers
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(self.chosen.seed)
 
     def reseed(self, seed: int) -> None:
         """Begins a new series of draws, here and in the other planner."""
@@ -204,22 +236,19 @@ class DisturbedPlanner(AroundPlanner):
     smaller one replaces, as long as the game goes the same way.
 
     Args:
-        share: The probability, from 0 to 1.
-        seed: Of the draws, until `reseed`.
+        planner: The other planner.
+        **settings: The other fields of `DisturbedSettings`.
 
     Attributes:
+        share: The probability.
         replaced: Subgoals that were replaced since `begin`.
-
-    Raises:
-        UserError: If a setting is not allowed.
     """
 
-    name = "disturbed"
+    name, settings_model = "disturbed", DisturbedSettings
 
-    def __init__(self, planner: Planner, share: float, seed: int = 0) -> None:
-        super().__init__(planner, seed)
-        require_number("share", share, 0, 1)
-        self.share = float(share)
+    def __init__(self, planner: Planner, **settings: Any) -> None:
+        super().__init__(planner, **settings)
+        self.share: float = self.chosen.share
         self.answerers = tuple(dict.fromkeys((*planner.answerers, RANDOM)))
         self.begin()
 
@@ -261,8 +290,6 @@ class GuessingPlanner(AroundPlanner):
 
     The guess is drawn for each episode among all that may be, each as likely, and independent of the truth; subgoals
     are as sensible as those of the other planner otherwise.
-
-    The arguments are those of `AroundPlanner`.
     """
 
     name = "guessing"

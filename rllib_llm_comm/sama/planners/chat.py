@@ -34,7 +34,7 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import OURS, PAPER, PlanningGame, examples_in, worded
+from rllib_llm_comm.sama.planning_game import OURS, PAPER, PlanningGame, PromptsOf, examples_in, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
@@ -72,7 +72,7 @@ class Goal(BaseModel):
     """A goal, after thinking."""
 
     thoughts: str = ""
-    goal: str = Field(min_length=1, max_length=300)
+    goal: str = Field(min_length=1, max_length=MAX_SUBGOAL)
 
 
 class ProposedSubgoal(BaseModel):
@@ -172,11 +172,9 @@ class AgentsWork(BaseModel):
     subgoals: list[ProposedSubgoal] = Field(min_length=1)
 
 
-class TeamPlan(BaseModel):
+class TeamPlan(Goal):
     """A goal and the work of each agent, after thinking."""
 
-    thoughts: str = ""
-    goal: str = Field(min_length=1, max_length=300)
     agents: list[AgentsWork]
 
 
@@ -253,11 +251,8 @@ class ChatPlanner(Planner):
     free: ClassVar[bool] = False
     """Whether subgoals are proposed in the model's own words, which the game resolves for each agent."""
     context_prompt: ClassVar[str] = "plan_context"
-
-    @property
-    def worded(self) -> str:
-        """The set of prompts that it asks with: "ours", or "paper"."""
-        return getattr(self.how, "prompts", OURS)
+    worded: PromptsOf = OURS
+    """The set of prompts that it asks with."""
 
     def __init__(self, model: ChatModel, settings: ChatPlanSettings | None = None) -> None:
         self.model = model

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from rllib_llm_comm.chat.answers import UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
@@ -17,6 +17,7 @@ from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.planners.chat import (
     ChatPlanner,
     ChatPlanSettings,
+    Goal,
     ProposedSubgoal,
     require_new_goal,
     with_entries,
@@ -41,11 +42,9 @@ from rllib_llm_comm.sama.translation import read_translator
 _NO_REASON = "the game does not take it"
 
 
-class Proposal(BaseModel):
+class Proposal(Goal):
     """A goal and subgoals for all agents, after thinking."""
 
-    thoughts: str = ""
-    goal: str = Field(min_length=1, max_length=300)
     subgoals: list[ProposedSubgoal]
 
 
@@ -87,6 +86,7 @@ class SamaPlanner(ChatPlanner):
 
     def __init__(self, model: ChatModel, settings: SamaPlanSettings | None = None) -> None:
         super().__init__(model, settings)
+        self.worded = self.how.prompts
         self.translator = read_translator(self.how.translation) if self.how.translation else None
         self._past_examples: deque[str] = deque(maxlen=max(1, self.how.experience))  # of earlier games
         self._new_examples: list[str] = []  # of this game

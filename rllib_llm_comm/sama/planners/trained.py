@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
-from rllib_llm_comm.core.errors import UserError, require_choice, within
+from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.load_policy import Loading
@@ -27,34 +30,37 @@ from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan
 _OTHERS, _LEAST = 3, 0.05  # the reason of a subgoal names so many others, of this probability at least
 
 
+class TrainedSettings(Settings):
+    """Settings of the planner `trained`."""
+
+    policy: Annotated[str, Field(min_length=1)] | SkipJsonSchema[Path] = Field(examples=["trained:CHECKPOINT"])
+    """Checkpoint of agents that were trained in a game's planner seats: a path, or `zoo:NAME`."""
+    greedy: bool = False
+    """Whether the most likely subgoal is taken instead of a sampled one."""
+    base_model: str | None = None
+    """Place of its base model, if not that of the training."""
+    trust: bool = False
+    """Whether what it recorded is used where it reaches beyond this program. What this user's own training wrote here
+    needs none; files cannot say so (`--trust`)."""
+
+
 class TrainedPlanner(Planner):
     """Plans as agents that were trained in a game's planner seats; other settings of the same game are allowed.
 
     Args:
-        policy: Their checkpoint: a path, or `zoo:NAME`.
-        greedy: True if the most likely subgoal is taken instead of a sampled one.
-        base_model: Place of its base model, if not that of the training.
-        trust: True if what it recorded is used where it reaches beyond this program. What this user's own training
-            wrote here needs none.
+        **settings: Those of `TrainedSettings`.
 
     Raises:
-        UserError: If the checkpoint cannot be loaded, or is of no planner seats.
+        UserError: If a setting is not allowed, the checkpoint cannot be loaded, or it is of no planner seats.
     """
 
-    name = "trained"
+    name, settings_model = "trained", TrainedSettings
     answerers = (MODEL,)
 
-    def __init__(
-        self, policy: str = "", greedy: bool = False, base_model: str | None = None, trust: bool = False
-    ) -> None:
-        if not policy:
-            raise UserError(f"`planner` is {self.name!r} but `policy` is not set; write '{self.name}:CHECKPOINT'.")
-        if not isinstance(policy, str | os.PathLike):
-            raise UserError(f"`planner.policy` is {policy!r} but must be a checkpoint's path, or `zoo:NAME`.")
-        for name, value in (("greedy", greedy), ("trust", trust)):
-            require_choice(f"planner.{name}", value, (False, True))
-        loading = Loading(base_model=base_model, trust=trust, trust_own=True)
-        self.policy, self.greedy, self._base_model = loading.load(policy), greedy, base_model
+    def __init__(self, **settings: Any) -> None:
+        chosen = self.settings_model(**settings)
+        policy, self.greedy, self._base_model = chosen.policy, chosen.greedy, chosen.base_model
+        self.policy = Loading(base_model=chosen.base_model, trust=chosen.trust, trust_own=True).load(policy)
         self._path, self._env = str(policy), str(self.policy.manifest.env)
         if self._env not in SEATS:
             raise UserError(

@@ -6,20 +6,24 @@ import inspect
 import os
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.core.errors import UserError, names_and_hint, require_choice, require_whole, shown
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
+from rllib_llm_comm.core.settings import Settings, Several, settings_of
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
 from rllib_llm_comm.envs.interface import TEACHER_MESSAGE, GameInfo, asked, teacher_state, with_figures
 
@@ -139,7 +143,8 @@ def register_teacher(name: str, teacher: type[Teacher]) -> None:
 
     Args:
         name: The name.
-        teacher: The class; its constructor takes the settings as keyword arguments.
+        teacher: The class; its constructor takes the settings as keyword arguments: those of its `settings_model`, or
+            else its arguments (`core.settings.settings_of`).
     """
     TEACHERS.register(name, teacher)
 
@@ -155,12 +160,8 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
     """
     if isinstance(settings, Teacher):
         return settings
-    name, values = _split(settings)
-    _refuse_unknown(name, values)
-    try:
-        return TEACHERS[name](**values)
-    except TypeError as error:
-        raise UserError(f"`teacher` {name!r} does not take these settings ({error}).") from error
+    name, values = _checked(settings)
+    return TEACHERS[name](**values)
 
 
 def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, Any]:
@@ -185,12 +186,11 @@ def portable_teacher(settings: Any) -> Any:
     """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a known name or a teacher stays one.
 
     Raises:
-        UserError: If the name or a setting is unknown, or a setting that names files is not allowed.
+        UserError: If the name or a setting is unknown, or a setting is not allowed.
     """
     if isinstance(settings, Teacher):
         return settings
-    name, values = _split(settings)
-    _refuse_unknown(name, values)
+    name, values = _checked(settings)
     return settings if isinstance(settings, str) else {"name": name, **TEACHERS[name].portable(values)}
 
 
@@ -201,14 +201,10 @@ def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(values.pop("name", None)), values
 
 
-def _refuse_unknown(name: str, values: Mapping[str, Any]) -> None:
-    arguments = inspect.signature(TEACHERS[name]).parameters.values()
-    known = [argument.name for argument in arguments]
-    takes_any = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments)
-    for key in () if takes_any else values:
-        if key not in known:
-            names = names_and_hint(key, ["name", *known])
-            raise UserError(f"`{key}` is no setting of the teacher {name!r}; its settings are {names}")
+def _checked(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    name, values = _split(settings)
+    settings_of(TEACHERS[name]).checked("teacher", values)
+    return name, values
 
 
 # ---- in a game --------------------------------------------------------------------------------------------------
@@ -295,6 +291,20 @@ class TeacherMessages(BaseParallelWrapper):
 # ---- rules ------------------------------------------------------------------------------------------------------
 
 
+class ScriptedSettings(Settings):
+    """Settings of the teacher `scripted` (all ours)."""
+
+    repeat_fact: bool = False
+    """Whether agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for it, all the
+    time; otherwise they do so while it is of use, and then speak of what they do. Strategy game only."""
+    ask_to_wait: bool = True
+    """Whether agents ask others to wait; otherwise who would do so says what it does itself, alone. Strategy game
+    only."""
+    wording: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Number of the only wording in which it says each thing, so that several teachers speak otherwise; the last one
+    where a thing has fewer; null: any. Textual kitchen only."""
+
+
 class ScriptedTeacher(Teacher):
     """Labels messages by rules on the true state of our games.
 
@@ -302,31 +312,17 @@ class ScriptedTeacher(Teacher):
     answer in every state, in a few wordings.
 
     Args:
-        repeat_fact: True if agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for
-            it, all the time. Default no: they do so while it is of use, and then speak of what they do. Of our games
-            the strategy game has such messages.
-        ask_to_wait: False if nobody asks another agent to wait: who would do so says what it does itself, alone.
-            Default yes. Of our games the strategy game has such messages.
-        wording: Number from 0 of the only wording in which it says each thing, so that several teachers speak
-            otherwise; the last one where a thing has fewer. Default none: any. Of our games the textual kitchen.
+        **settings: Those of `ScriptedSettings`.
 
     Raises:
-        UserError: If a setting is neither true nor false, or `wording` is no number of a wording.
+        UserError: If a setting is not allowed.
     """
 
-    name = "scripted"
+    name, settings_model = "scripted", ScriptedSettings
     stands_in = "rules that see the whole game"
 
-    def __init__(self, repeat_fact: bool = False, ask_to_wait: bool = True, wording: int | None = None) -> None:
-        require_choice("teacher.repeat_fact", repeat_fact, (False, True))
-        require_choice("teacher.ask_to_wait", ask_to_wait, (False, True))
-        if wording is not None:
-            require_whole("teacher.wording", wording, 0, 1000)
-        self.settings = {
-            **({"repeat_fact": True} if repeat_fact else {}),
-            **({} if ask_to_wait else {"ask_to_wait": False}),
-            **({} if wording is None else {"wording": wording}),
-        }
+    def __init__(self, **settings: Any) -> None:
+        self.settings = self.settings_model(**settings).model_dump(exclude_defaults=True)
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """One message per agent.
@@ -375,26 +371,36 @@ class ScriptedTeacher(Teacher):
 # ---- people -----------------------------------------------------------------------------------------------------
 
 
+_Folder = str | SkipJsonSchema[Path]
+
+
+class PeopleSettings(Settings):
+    """Settings of the teacher `people`."""
+
+    sessions: _Folder | Annotated[Several[_Folder], Field(min_length=1)] = Field(examples=["sessions: [results/play]"])
+    """Folders of sessions (`rllib play --record`), or one."""
+    names: str | Several[str] | None = None
+    """Names of the people who are taken, or one; null for all."""
+
+
 class PeopleTeacher(Teacher):
     """Gives what people wrote to the others, behind what their seat saw when they wrote it.
 
     It is no player that could be asked: its labels are those of the sessions, and `collect_labels` plays no games.
 
     Args:
-        sessions: Folders of sessions (`rllib play --record`), or one.
-        names: Names of the people who are taken, or one; `None` for all.
+        **settings: Those of `PeopleSettings`.
 
     Raises:
-        UserError: If there is no session, one cannot be read, or nobody in them has one of the names.
+        UserError: If a setting is not allowed, a session cannot be read, or nobody in them has one of the names.
     """
 
-    name = "people"
+    name, settings_model = "people", PeopleSettings
 
-    def __init__(self, sessions: str | Sequence[str], names: str | Sequence[str] | None = None) -> None:
-        paths = [sessions] if isinstance(sessions, str | os.PathLike) else list(sessions)
-        if not paths:
-            raise UserError("`teacher.sessions` is empty; give folders that `rllib play --record` wrote.")
-        wanted = [names] if isinstance(names, str) else names
+    def __init__(self, **settings: Any) -> None:
+        chosen = self.settings_model(**settings)
+        paths = chosen.sessions if isinstance(chosen.sessions, tuple) else (chosen.sessions,)
+        wanted = (chosen.names,) if isinstance(chosen.names, str) else chosen.names
         self.settings = {"sessions": [str(path) for path in paths], "names": None if wanted is None else list(wanted)}
         self._sessions = [read_session(path) for path in paths]
         self._names = None if wanted is None else set(wanted)

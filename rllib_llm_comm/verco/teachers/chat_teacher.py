@@ -9,15 +9,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rllib_llm_comm.chat.chat_model import LABEL, ChatDownError, ChatError, asking_for, cut_at
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.settings import WITHOUT_EFFECT, ChatSettings
 from rllib_llm_comm.chat.thoughts import without_thoughts
-from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.language.prompts import (
     DEFAULT,
     TEACHER_TEMPLATES,
@@ -32,7 +31,6 @@ from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest
 logger = logging.getLogger(__name__)
 
 MAX_WORDS = 10
-ON_ERROR = ("skip", "raise")
 _PROMPTS = "teacher.prompts"
 _MAX_ANSWER = 20_000
 _MAX_LINE = 500
@@ -48,10 +46,31 @@ _REFUSAL = re.compile(
 _EMPTY = frozenset({"message", "name", "none", "null", "nil", "na", "nan", "nothing", "undefined", "your message"})
 
 
+class ChatTeacherSettings(ChatSettings):
+    """Settings of the teacher `chat`: those of a chat model (Verco: GPT-4), and how it is asked.
+
+    Without `max_tokens` an answer has at most 400 (ours); without `cache_dir` `collect_labels` keeps answers beside its
+    labels.
+    """
+
+    on_error: Literal["skip", "raise"] = "skip"
+    """"skip" (ours): a request that fails for good is counted and gives no labels; "raise": it raises. A server that
+    seems dead raises in any case."""
+    prompts: PromptSet = DEFAULT
+    """"default" (ours), "verco" (the paper's form, in our words), a folder with the template files `teacher` and
+    `observation`, or a mapping of these templates."""
+
+
 class ChatTeacher(Teacher):
-    """Asks a chat model once per moment for one message per agent.
+    """Asks a chat model once per moment for one message per agent; nothing is sent before.
 
     It sees each agent's own observation, the task and the game's brief, but never the game's true state.
+
+    Args:
+        **settings: Those of `ChatTeacherSettings`.
+
+    Raises:
+        UserError: If a setting is not allowed.
 
     Attributes:
         chat_model: The client, with its counters of requests and cost.
@@ -60,50 +79,20 @@ class ChatTeacher(Teacher):
             failures; and `truncated`, answers that were cut off (what came before counts).
     """
 
-    name = "chat"
-    without_effect = frozenset(
-        {
-            "api_key_env", "timeout", "max_retries", "requests_per_minute", "budget", "price_per_million_input",
-            "price_per_million_output", "cache_dir", "on_error", "forms",
-        }
-    )  # fmt: skip
+    name, settings_model = "chat", ChatTeacherSettings
+    without_effect = WITHOUT_EFFECT | {"on_error", "forms"}
 
-    def __init__(
-        self,
-        model: str = "",
-        base_url: str | None = None,
-        *,
-        on_error: str = "skip",
-        prompts: PromptSet = DEFAULT,
-        **chat: Any,
-    ) -> None:
-        """Keeps the settings; nothing is sent yet.
-
-        Args:
-            model: The model's name at the server. Verco: GPT-4.
-            base_url: As of `ChatSettings`.
-            on_error: `"skip"` (default): a request that fails for good is counted and gives no labels; `"raise"`: it
-                raises. A server that seems dead raises in any case.
-            prompts: `"default"` (ours), `"verco"` (the paper's form, in our words), a folder with the template files
-                `teacher` and `observation`, or a mapping of these templates.
-            **chat: The other fields of `ChatSettings`. Without `max_tokens` an answer has at most 400 (ours); without
-                `cache_dir` `collect_labels` keeps answers beside its labels.
-
-        Raises:
-            UserError: If a setting is not allowed.
-        """
-        require_choice("on_error", on_error, ON_ERROR)
-        settings = ChatSettings(model=model, base_url=base_url, **chat)
-        self.chat_model: ChatClient = ChatClient(settings)
-        self.on_error = on_error
+    def __init__(self, **settings: Any) -> None:
+        chosen = self.settings_model(**settings)
+        self.chat_model: ChatClient = ChatClient(chosen)
+        self.on_error = chosen.on_error
         self.settings = {
-            "model": model, "base_url": base_url, "temperature": settings.temperature,
-            "max_tokens": settings.max_tokens,
-            **({"extra_body": dict(settings.extra_body)} if settings.extra_body else {}),
-            **_own_prompts(prompts),
-        }  # fmt: skip
+            **{name: getattr(chosen, name) for name in ("model", "base_url", "temperature", "max_tokens")},
+            **({"extra_body": dict(chosen.extra_body)} if chosen.extra_body else {}),
+            **_own_prompts(chosen.prompts),
+        }
         self.counts: Counter[str] = Counter()
-        texts = read_prompts(prompts, TEACHER_TEMPLATES, _PROMPTS)
+        texts = read_prompts(chosen.prompts, TEACHER_TEMPLATES, _PROMPTS)
         self._question, self._observation = (pieces_of(texts[name]) for name in TEACHER_TEMPLATES)
 
     @classmethod
