@@ -8,7 +8,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-cache-dir --index-url "${TORCH_INDEX}" "torch>=2.8,<2.14"
 
 WORKDIR /opt/rllib_llm_comm
-COPY pyproject.toml setup.cfg README.md LICENSE ./
+COPY pyproject.toml setup.cfg setup.py README.md LICENSE ./
 COPY envs envs
 COPY examples examples
 COPY rllib_llm_comm rllib_llm_comm
