@@ -3,4 +3,4 @@
 from setuptools import find_packages, setup
 
 beside = find_packages(include=["envs*", "examples", "tuned_examples"])
-setup(packages=[*find_packages(include=["rllib_llm_comm*"]), *(f"rllib_llm_comm.{name}" for name in beside)])
+setup(packages=sorted({*find_packages(include=["rllib_llm_comm*"]), *(f"rllib_llm_comm.{name}" for name in beside)}))

@@ -195,7 +195,8 @@ class Cassette(ChatModel):
     def _read(self) -> None:
         try:
             status = self.path.stat()
-            header, answers, authors = _content(self.path, status.st_mtime_ns, status.st_size)
+            state = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+            header, answers, authors = _content(self.path.absolute(), state)
             for other in header.get("with", []):  # recordings beside this one, whose answers are its own, too
                 if Path(other).name != other or other == self.path.name:
                     raise ValueError(f"{other!r} is no name of another file beside it")
@@ -213,9 +214,9 @@ class Cassette(ChatModel):
             ) from error
 
 
-@lru_cache(maxsize=4)  # the checks of a file with several stages read the same recordings again and again
+@lru_cache(maxsize=8)  # the checks of a file with several stages read the same recordings again and again
 def _content(
-    path: Path, changed: int, size: int
+    path: Path, state: tuple[int, ...]
 ) -> tuple[dict[str, Any], dict[Question, ChatAnswer], dict[Question, str]]:
     """Header, answers and their authors of a recording, of a state of its file."""
     content = path.read_bytes()

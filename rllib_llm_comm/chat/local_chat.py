@@ -13,7 +13,8 @@ from rllib_llm_comm.chat.client import AnswerCache, request_key
 from rllib_llm_comm.chat.settings import LocalChatSettings
 from rllib_llm_comm.core.errors import UserError
 
-_REGISTERED: dict[str, Callable[..., ChatModel]] = {}
+REGISTERED: dict[str, Callable[..., ChatModel]] = {}
+"""Makers of chat models of one's own, by the name that `local` gives (`register_local_chat`)."""
 _RULES = "rules"  # a stand-in that is in clones of the repository alone
 
 
@@ -143,7 +144,7 @@ def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:
     Args:
         maker: Called with the settings beside `local`.
     """
-    _REGISTERED[name] = maker
+    REGISTERED[name] = maker
 
 
 def make_local_chat(local: str, **settings: Any) -> ChatModel:
@@ -156,7 +157,7 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
     Raises:
         UserError: If a setting is not allowed, or what was registered makes no `ChatModel`.
     """
-    maker = _REGISTERED.get(local)
+    maker = REGISTERED.get(local)
     if maker is None and local == _RULES:
         raise UserError(
             f"`local` is {local!r}, which is no language model and not in the package: in a clone of the repository "

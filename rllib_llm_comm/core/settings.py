@@ -13,6 +13,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 import annotated_types
@@ -169,15 +170,23 @@ def settings_of(maker: Callable[..., Any], apart: Collection[str] = ()) -> type[
     base: type[Settings] = getattr(maker, "settings_model", AnySettings) if free else Settings
     fields: dict[str, Any] = {}
     for one in arguments:
-        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) or one.name in apart:
+        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) or one.name in apart or one.name.startswith("_"):
             continue
-        kind: Any = Any if one.annotation is one.empty else one.annotation
-        if typing.get_origin(kind) is tuple:  # files have lists
-            kind = Annotated[kind, Strict(False)]
+        kind: Any = Any if one.annotation is one.empty else _as_in_files(one.annotation)
         # Only what is given is checked: a default of None is often annotated without it.
         fields[one.name] = (kind, ... if one.default is one.empty else Field(one.default, validate_default=False))
     name = f"{getattr(maker, '__name__', type(maker).__name__)}Settings"
     return create_model(name, __base__=base, __module__=maker.__module__, **fields) if fields else base
+
+
+def _as_in_files(annotation: Any) -> Any:
+    """An annotation that takes lists for tuples and sets, and texts for paths, as files have them."""
+    kind = typing.get_origin(annotation) or annotation
+    if kind in (Union, types.UnionType):
+        return Union[tuple(_as_in_files(one) for one in typing.get_args(annotation))]  # noqa: UP007
+    if kind is list and typing.get_args(annotation):
+        return list[_as_in_files(typing.get_args(annotation)[0])]  # type: ignore[misc]
+    return Annotated[annotation, Strict(False)] if kind in (tuple, set, frozenset, Path) else annotation
 
 
 def _plain(value: Any) -> Any:
@@ -231,7 +240,7 @@ def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list
     tried = False
     for part in location:
         options = options_of(annotation)
-        if len(options) > 1 and not tried:
+        if _is_union(annotation) and not tried:
             tried = True
             continue
         tried = False
@@ -246,6 +255,14 @@ def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list
                 annotation = arguments[-1]  # of a mapping its values, of a list its elements
                 metadata = _parts(getattr(annotation, "__metadata__", ()))
     return path, holder, annotation, metadata
+
+
+def _is_union(annotation: Any) -> bool:
+    """True if an annotation has several types beside `None`, those that no file can hold among them."""
+    while typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    several = [one for one in typing.get_args(annotation) if one is not type(None)]
+    return typing.get_origin(annotation) in (Union, types.UnionType) and len(several) > 1
 
 
 def _parts(metadata: Iterable[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -29,19 +30,19 @@ def default_file(run: str, env: str | None = None) -> str:
     Raises:
         UserError: If there is none of a name.
     """
+    config: Any = None if run in STAGE_KINDS else find_algorithm(run, STAGE_KINDS).get_default_config()
+    if config is not None and not hasattr(config, "settings_models"):
+        raise UserError(f"`run` is {run!r}, an algorithm of RLlib's own; `rllib schema` has its settings.")
     lines = [f"# All settings of {run} at their defaults. Change what you like; the others may go.", ""]
-    lines += ["experiment:", f"  run: {run}"]
+    lines += ["experiment:", f"  run: {run}", *([f"  env: {env}"] if env else []), "  config:"]
     if env is not None:
-        lines.append(f"  env: {env}")
-    lines.append("  config:")
-    if env is not None:
-        lines += ["    env_config:", *_settings(_of_game(env), "      ")]
-    if run in STAGE_KINDS:
+        own_game = env == getattr(config, "own_env", None)
+        lines += ["    env_config:", *_settings(_of_game(env), "      ", config.env_defaults if own_game else {})]
+    if config is None:
         lines += _settings(STAGE_KINDS[run].model().model_fields, "    ")
         return "\n".join(lines) + "\n"
-    config: Any = find_algorithm(run, STAGE_KINDS).get_default_config()
-    if not hasattr(config, "settings_models"):
-        raise UserError(f"`run` is {run!r}, an algorithm of RLlib's own; `rllib schema` has its settings.")
+    if hasattr(config, "form"):  # of what a stage has collected
+        lines.append(f"    # input_: ${{{config.form.name}}} # required")
     own = {name: field for model in config.settings_models.values() for name, field in model.model_fields.items()}
     lines += _settings(own, "    ")
     lines += ["    # Settings of RLlib's own that begin with other values than there.", *_of_rllib(config, own)]
@@ -56,8 +57,10 @@ def _of_game(env: str) -> Mapping[str, FieldInfo]:
     return settings_of(game).model_fields if game else {}
 
 
-def _settings(fields: Mapping[str, FieldInfo], indent: str) -> Iterator[str]:
-    """Lines of settings, each behind a comment with its meaning and what is allowed."""
+def _settings(
+    fields: Mapping[str, FieldInfo], indent: str, values: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[str]:
+    """Lines of settings, each behind a comment with its meaning and what is allowed; `values` count for defaults."""
     for name, field in fields.items():
         if field.exclude:
             continue
@@ -71,7 +74,7 @@ def _settings(fields: Mapping[str, FieldInfo], indent: str) -> Iterator[str]:
         if field.is_required():
             yield f"{indent}# {(field.examples or [f'{name}: ...'])[0]} # required"
         else:
-            yield f"{indent}{_entry(name, field.get_default(call_default_factory=True))}"
+            yield f"{indent}{_entry(name, values.get(name, field.get_default(call_default_factory=True)))}"
 
 
 def _entry(name: str, value: Any) -> str:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
+from rllib_llm_comm.chat.local_chat import REGISTERED
 from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings, MessageServerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.registry import Registry
@@ -248,6 +249,8 @@ def _kinds(parts: dict[str, Schema]) -> dict[str, list[Schema]]:
     for model in (ChatSettings, LocalChatSettings):
         asked = _keys(model, parts)
         chats.append({**asked, "properties": {**asked["properties"], **recording}})
+    own = {"type": "object", "properties": {"local": {"enum": list(REGISTERED)}}, "required": ["local"]}
+    chats += [own] if REGISTERED else []
     plays = {"type": "object", "properties": {"chat": _ref("keys of chat")}, "required": ["chat"]}
     partner = _keys(PartnerSettings, parts)
     played = {key: partner["properties"][key] for key in OF_PARTNERS}
@@ -279,7 +282,9 @@ def _keys(model: type[Settings], parts: dict[str, Schema]) -> Schema:
     """A mapping of the settings of a model; models within settings are added to `parts`."""
     schema = _model(model)
     parts |= schema.pop("$defs", {})
-    return {"required": [], **schema}
+    other = {"anyOf": [_ref("search"), _REFERENCE]}
+    properties = {key: _or(value, other) for key, value in schema.get("properties", {}).items()}
+    return {"required": [], **schema, "properties": properties}
 
 
 def _shown(default: Any) -> Schema:

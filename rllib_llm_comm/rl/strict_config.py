@@ -161,12 +161,12 @@ class StrictConfigMixin(AlgorithmConfig):
         Raises:
             UserError: If neither has a setting of a name.
         """
+        own = set(self.settings_models[method].model_fields)
         if settings is not None:
-            if not isinstance(settings, Settings):
-                names = ", ".join(list(self.settings_models[method].model_fields)[:3])
+            if not isinstance(settings, Settings) or not {*own}.intersection(type(settings).model_fields):
+                names = ", ".join(sorted(own)[:3])
                 raise UserError(f"`{method}` was given {shown(settings)} but takes settings by name, such as {names}.")
             values = {**{name: getattr(settings, name) for name in settings.model_fields_set}, **values}
-        own = set(self.settings_models[method].model_fields)
         bases = [base for base in type(self).__mro__ if base.__module__.startswith("ray.")]
         rllibs = [vars(base)[method] for base in bases if method in vars(base)]
         known = own | {name for one in rllibs for name in inspect.signature(one).parameters} - {"self", "kwargs"}

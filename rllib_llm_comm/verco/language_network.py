@@ -829,7 +829,7 @@ def load_network(
     settings = LanguageModelSettings.from_mapping(values)
     held = Path(folder) / "adapters"
     roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
-    if others := sorted(path.name for path in held.glob("*/") if path.name not in roles):
+    if others := sorted(path.parent.name for path in held.glob(f"*/{ADAPTER_CONFIG}") if path.parent.name not in roles):
         raise UserError(
             f"{folder} has the adapter {others[0]!r}, whose role is unknown here; take the code that wrote it."
         )

@@ -5,6 +5,7 @@ The module is a frozen language model with message and action adapters and a cri
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -68,6 +69,8 @@ from rllib_llm_comm.verco.language_network import (
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
+
+logger = logging.getLogger(__name__)
 
 # ---- the module -----------------------------------------------------------------------------------------------------
 
@@ -261,6 +264,12 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             name: tensor for name, tensor in incoming.items() if not torch.equal(tensor.to(own[name].device), own[name])
         }
         self.load_state_dict(changed, strict=False)
+        if missing and all(name.startswith("reference.") for name in missing):
+            # Of a training that did not train messages.
+            logger.warning(
+                "The state has no reference for the KL divergence of messages; it is its message adapter now."
+            )
+            self.network.keep_reference()
 
     def load_adapter(self, path: str, role: str = MESSAGE, *, agent: str | None = None) -> None:
         """Loads the adapter of a checkpoint or PEFT folder; that of messages also as the reference.

@@ -179,7 +179,7 @@ def test_a_model_of_ones_own_is_a_chat_model():
 
 
 def test_rules_are_looked_for_in_a_clone(monkeypatch):
-    monkeypatch.delitem(local_chat._REGISTERED, "rules", raising=False)
+    monkeypatch.delitem(local_chat.REGISTERED, "rules", raising=False)
     with pytest.raises(UserError, match="no language model and not in the package: in a clone"):
         open_chat({"local": "rules"})
 

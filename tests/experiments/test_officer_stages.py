@@ -53,7 +53,7 @@ def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
         # The check behind that of the path compares a shipped officer with the network.
         ("red", {**SHIPPED, "width": 7, "officer": "zoo:red_officer"}, "`width` is 7 .*'zoo:red_officer' has 64"),
         ("red", {"batch_mode": "truncate_episodes"}, "`batch_mode` must be 'complete_episodes'"),
-        ("red", {"env_config": {"action_level": "command"}}, "`env_config.action_level` is 'command'"),
+        ("red", {"env_config": {"action_level": "command"}}, "`red.config.env_config.action_level` is 'command'"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(stage, changes, told, tmp_path):

@@ -58,7 +58,7 @@ def test_recordings_are_found_by_name_and_by_path(tmp_path):
 @pytest.mark.parametrize("file", IN_CLONES)
 def test_recordings_that_left_the_package_are_looked_for_where_they_lie(file):
     name = file.partition(".")[0]
-    with pytest.raises(UserError, match="came with the package once; it lies in the repository") as told:
+    with pytest.raises(UserError, match="lies in the repository alone: in a clone") as told:
         find_recording(name)
     path = re.search(r"give its path, (\S+)\.$", str(told.value)).group(1)
     assert (Path(__file__).parents[2] / path).samefile(recorded(name)) and name not in recordings()

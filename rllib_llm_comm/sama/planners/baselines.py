@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -128,7 +129,7 @@ class DrawSettings(Settings):
 class RandomSettings(DrawSettings):
     """Settings of the planner `random`."""
 
-    subgoals: str = ""
+    subgoals: str | SkipJsonSchema[Path] = ""
     """Path of a data set of subgoals: only these are drawn, as far as an agent can set about one of them (SAMA trains
     on a data set); empty: all."""
 
@@ -149,7 +150,7 @@ class RandomPlanner(Planner):
     def __init__(self, **settings: Any) -> None:
         chosen = self.settings_model(**settings)
         self._rng = np.random.default_rng(chosen.seed)
-        self.subgoals = chosen.subgoals
+        self.subgoals = str(chosen.subgoals)
         self._among = frozenset(read_record(self.subgoals)[1] if self.subgoals else ())
 
     def reseed(self, seed: int) -> None:
