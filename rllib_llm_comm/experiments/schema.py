@@ -249,7 +249,7 @@ def _kinds(parts: dict[str, Schema]) -> dict[str, list[Schema]]:
     for model in (ChatSettings, LocalChatSettings):
         asked = _keys(model, parts)
         chats.append({**asked, "properties": {**asked["properties"], **recording}})
-    own = {"type": "object", "properties": {"local": {"enum": list(REGISTERED)}}, "required": ["local"]}
+    own: Schema = {"type": "object", "properties": {"local": {"enum": list(REGISTERED)}}, "required": ["local"]}
     chats += [own] if REGISTERED else []
     plays = {"type": "object", "properties": {"chat": _ref("keys of chat")}, "required": ["chat"]}
     partner = _keys(PartnerSettings, parts)
