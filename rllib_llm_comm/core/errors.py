@@ -16,6 +16,8 @@ _USER = re.compile(r"(://|\A)(?:[^\s/:@]+:(?!/|\d*/)\S*|(?<=/)[^\s/]*)@")
 _SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secret|key|signature)=)[^\s&;#'\")]+")
 
 
+# What a sentence begins with: the place of a setting, and the setting.
+_BEGINNING = re.compile(r"(?:In `([^`\s]+)`: )?(?:`([^`\s]+)`)?")
 _LONGEST = 1500  # characters of an error, which may quote a value of any length
 _MOST_NAMES = 12  # that are listed where one of them may be meant; of more
 _NEAREST = 5
@@ -31,6 +33,12 @@ class UserError(ValueError):
     def __init__(self, sentence: str) -> None:
         half = _LONGEST // 2
         super().__init__(sentence if len(sentence) <= _LONGEST else f"{sentence[:half]} ... {sentence[-half:]}")
+
+    @property
+    def setting(self) -> str:
+        """Full name of the setting that is wrong, such as `verco.config.lr`; empty if the sentence begins with none."""
+        places = _BEGINNING.match(str(self))
+        return ".".join(filter(None, places.groups())) if places else ""
 
 
 @contextmanager

@@ -168,3 +168,16 @@ def test_an_error_gets_the_full_name_of_its_setting_once(place, sentence, told):
 def test_of_many_names_only_the_nearest_are_told_where_one_may_be_meant(name, count, told):
     said = names_and_hint(name, [f"name_{k}" for k in range(count)])
     assert said.startswith(told) and (" and 25 others. Did you mean 'name_3'?" in said) == (count == 30)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "setting"),
+    [
+        ("`verco.config.lr` is 2 but must be a number.", "verco.config.lr"),
+        ("In `verco.config`: `lr` is 2 but must be a number.", "verco.config.lr"),
+        ("In `verco.config`: the game has no agents.", "verco.config"),
+        ("There is no example 'verc'.", ""),
+    ],
+)
+def test_an_error_tells_the_setting_to_programs(sentence, setting):
+    assert UserError(sentence).setting == setting
