@@ -33,7 +33,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planners.sama import SamaPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
@@ -239,7 +239,7 @@ def record(target: Path, scratch: Path) -> int:
         _put(lake, situation)
         _ask(planner, lake)
     lines = tape.read_text(encoding="utf-8").splitlines()
-    assert isinstance(planner, SamaPlanner)
+    assert isinstance(planner, ChatPlanner)
     head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -253,7 +253,7 @@ def _put(game: PlanningGame, situation: Situation) -> None:
 
 def _ask(planner: Planner, game: PlanningGame) -> None:
     """Plans, reflections on all ways to fail, and further plans, from one situation."""
-    assert isinstance(planner, SamaPlanner)
+    assert isinstance(planner, ChatPlanner)
     reflector, state = ChatReflector(planner), game.state()
     failed: list[FailedAttempt] = []
     for trial in range(TRIALS + 1):

@@ -30,7 +30,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planners.sama import SamaPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner
 from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
 from tools.sama_sheet import AUTHOR, HOW
 
@@ -211,7 +211,7 @@ def record(target: Path, scratch: Path) -> int:
     run_rewards(model, scratch / "rewards", "rewards", rewards)
     lines = tape.read_text(encoding="utf-8").splitlines()
     planner = make_planner(how, model)
-    assert isinstance(planner, SamaPlanner)
+    assert isinstance(planner, ChatPlanner)
     head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -26,7 +26,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planners.sama import SamaPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
@@ -315,7 +315,7 @@ def record(target: Path, scratch: Path) -> int:
         _put(env, hands, pot)
         _ask(ahead, planning_game(env), goal)
     lines = tape.read_text(encoding="utf-8").splitlines()
-    assert isinstance(planner, SamaPlanner)
+    assert isinstance(planner, ChatPlanner)
     asked = asked_with(planner.how)
     every = [asked, {**asked, **ALSO}, {**asked, "ahead": AHEAD}, {**asked, **ALSO, "ahead": AHEAD}]
     head = {**json.loads(lines[0]), "with": INCLUDED, "without": WITHOUT, ANSWERS_TO: every}
@@ -392,7 +392,7 @@ def _kept() -> list[tuple[tuple[str, str], str, str]]:
 def _ask(planner: Planner, game: PlanningGame, goal: str = "") -> None:
     """Plans, reflections on all ways to fail, and further plans, from one situation; with the goal of a plan that stood
     already, where one is given."""
-    assert isinstance(planner, SamaPlanner)
+    assert isinstance(planner, ChatPlanner)
     reflector, state = ChatReflector(planner), game.state()
     failed: list[FailedAttempt] = []
     for trial in range(TRIALS + 1):

@@ -29,7 +29,6 @@ from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import thinker
-from rllib_llm_comm.sama.planners.sama import remembers_games
 from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
 from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
 from rllib_llm_comm.verco.settings import SHUFFLED
@@ -175,7 +174,7 @@ class _GamesInRounds:
         self._settings, self._rounds = settings, {**own, **rounds}
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
         self._planner = make_planner(by["planner"], model)
-        self._one = remembers_games(thinker(self._planner)) or isinstance(by["planner"], Planner)
+        self._one = thinker(self._planner).remembers_games or isinstance(by["planner"], Planner)
         self._done = 0
 
     def play(self, seeds: Sequence[int], progress: Progress | None) -> list[Episode]:

@@ -265,12 +265,14 @@ class Planner(ABC):
     Attributes:
         slow: Whether it may wait for a server; the environments of a runner do not wait for such a planner.
         answerers: All whom its plans may name in `answered_by`; decides the names of the metrics.
+        remembers_games: Whether it tells of earlier games, so that these have to be played one after the other.
         stands_in: What it is, if it stands in for a language model; empty for a language model, and for baselines.
     """
 
     name: str = ""
     stands_in: ClassVar[str] = ""
     slow: bool = False
+    remembers_games: bool = False
     answerers: tuple[Answerer, ...] = ANSWERERS
 
     def begin(self) -> None:
@@ -305,10 +307,6 @@ class Planner(ABC):
     def went_well(self, request: PlanRequest, plan: Plan) -> None:
         """Told of each round that stands and whose subgoals all were done."""
         return
-
-    def settings(self) -> dict[str, Any]:
-        """Properties that identify this planner, JSON-able."""
-        return {"name": self.name}
 
 
 _SHOWN = 8

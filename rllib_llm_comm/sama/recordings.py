@@ -17,7 +17,7 @@ from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.sama.preparation import CodeIndex, split_code
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
+    from rllib_llm_comm.sama.planners.chat import QuestionSettings
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 _PLACE = "docs/results/planning/recordings"
@@ -88,14 +88,14 @@ first of them being those."""
 _FILES = ("manual", "translation")
 
 
-def asked_with(settings: ChatPlanSettings | Mapping[str, Any]) -> dict[str, Any]:
+def asked_with(settings: QuestionSettings | Mapping[str, Any]) -> dict[str, Any]:
     """The settings that decide how questions are worded, for a recording's first line; of files whether they are."""
     given = dict(settings) if isinstance(settings, Mapping) else settings.to_dict()
     wording = {name: value for name, value in given.items() if name not in ("fallback", "nearest", "text_encoder")}
     return {name: bool(value) if name in _FILES else value for name, value in wording.items()}
 
 
-def require_recorded(model: ChatModel, settings: ChatPlanSettings) -> None:
+def require_recorded(model: ChatModel, settings: QuestionSettings) -> None:
     """Refuses settings whose questions a recording cannot hold: a comparison of prompts demands a model.
 
     Args:

@@ -281,7 +281,7 @@ class ChatReflector:
                 "error".
         """
         planner, earlier = self.planner, [f"- the {one.guilty} was blamed: {one.why}" for one in request.failed]
-        if planner.worded == PAPER:
+        if planner.how.prompts == PAPER:
             shown = list(request.game.paper_examples("reflection"))[: planner.how.examples]
             told = "\n" + "\n".join(earlier) if earlier else "none."
         else:
@@ -289,7 +289,7 @@ class ChatReflector:
             told = "Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else ""
         prompt = fill(
             __package__,
-            worded(planner.worded, "reflect"),
+            worded(planner.how.prompts, "reflect"),
             context=planner.context(request),
             examples="".join(f"\n\nAn example.\n{one}" for one in shown),
             goal=plan.goal,

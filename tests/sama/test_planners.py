@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,10 +23,9 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.games.frozen_lake import LakePlanning
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner, planner_model
+from rllib_llm_comm.sama.planners import PLANNERS, ScriptedPlanner, make_planner, planner_model, register_planner
 from rllib_llm_comm.sama.planners.baselines import DRAWN, DisturbedPlanner, RandomPlanner
-from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.sama.planners.deps import DepsPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanSettings
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding
 from rllib_llm_comm.sama.planning_game import PHASES, examples_in, planning_game
 from rllib_llm_comm.sama.plans import DONE, LOST, AssignedSubgoal, FailedAttempt, Outcome, Plan, Planner, PlanRequest
@@ -251,21 +251,47 @@ def test_only_the_guilty_phase_and_those_after_it_are_asked_again(game):
             asked.plan(PlanRequest(game, game.state(), failed=(FailedAttempt(plan, "goal", "", ()),)))
 
 
+class Hurried(ChatPlanner):
+    """Asks, and says so."""
+
+    name = "hurried"
+
+
+def test_a_planner_of_ones_own_that_asks_has_the_settings_of_chat_and_what_sama_tells(game, monkeypatch):
+    monkeypatch.setattr(PLANNERS, "_entries", dict(PLANNERS._entries))
+    register_planner("hurried", Hurried)
+    with pytest.raises(UserError, match="exampels"):
+        make_planner({"name": "hurried", "exampels": 1})
+    with ChatServer(planner) as server:
+        told = {"history": False, "memory": "episode", "experience": 1, "objects": False}
+        asked = make_planner({"name": "hurried", "chat": server.settings(), **told})
+        assert asked.remembers_games and not asked.free
+        request = PlanRequest(game, game.state(), outcomes=(Outcome("bob", "go to floor 1,1", LOST),))
+        plan = asked.plan(request)
+        assert plan.planner == "hurried"
+        asked.went_well(request, plan)
+        asked.begin()
+        asked.plan(replace(request, earlier=(FailedAttempt(plan, "goal", "no time"),)))
+        first, later = prompts(server)[0], "\n".join(prompts(server)[3:])
+        assert "In an earlier game." in later and "no time" in later and "In an earlier game." not in first
+        assert "What was done before" not in first + later
+
+
 def test_deps_plans_everything_and_anew_after_a_failure(game):
     with ChatServer(planner) as server:
-        deps = DepsPlanner(client(server), ChatPlanSettings(objects=False))
+        deps = ChatPlanner(client(server), DepsPlanSettings(objects=False))
         first = deps.plan(PlanRequest(game, game.state()))
         done = tuple(Outcome(agent, subgoal, DONE) for agent, subgoal in first.by_agent().items())
         second = deps.plan(PlanRequest(game, game.state(), outcomes=done))
-        assert (first.goal, second.goal, deps.replans) == ("get onions", "fill the pot", 0)
+        assert (first.goal, second.goal, deps.sequence.replans) == ("get onions", "fill the pot", 0)
         before = len(server.requests)
         lost = (*done, Outcome("bob", second.of("bob"), LOST))
         third = deps.plan(PlanRequest(game, game.state(), outcomes=lost))
         explained, anew = prompts(server)[before : before + 2]
-        assert third.goal == "get onions" and deps.replans == 1
+        assert third.goal == "get onions" and deps.sequence.replans == 1
         assert "Why not?" in explained and second.of("bob") in explained and "Nobody was there." in anew
         deps.begin()
-        assert deps.plan(PlanRequest(game, game.state())).goal == "get onions" and deps.replans == 0
+        assert deps.plan(PlanRequest(game, game.state())).goal == "get onions" and deps.sequence.replans == 0
 
 
 @pytest.mark.parametrize(("examples", "irrelevant"), [(0, 1), (3, 1), (1, 3)])
@@ -366,7 +392,7 @@ def test_what_failed_from_here_is_not_drawn_again():
 
 def test_they_are_made_from_settings(tmp_path):
     made = make_planner({"name": "disturbed", "planner": {"name": "random", "seed": 3}, "share": 0.25, "seed": 1})
-    assert made.settings() == {"name": "disturbed", "planner": {"name": "random"}, "share": 0.25}
+    assert (made.name, made.planner.name, made.share) == ("disturbed", "random", 0.25)
     assert make_planner("random").name == "random"
     assert planner_model({"name": "disturbed", "planner": "plan4mc"}) is None
     tape = tmp_path / "tape.jsonl"

@@ -26,7 +26,7 @@ from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import RandomPlanner, read_record
-from rllib_llm_comm.sama.planners.sama import SamaPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.preparation import Transition, open_game, played_with, preparation_class, preparation_of
@@ -111,7 +111,7 @@ class NewSubgoals:
         game = self._fresh_game()
         self._data = SubgoalDataset(game, settings.planner, seed, self._model, states_by=settings.states_by)
         planner = make_planner(settings.planner, self._model)
-        self._situation = planner.situation if isinstance(planner, SamaPlanner) else None
+        self._situation = planner.situation if isinstance(planner, ChatPlanner) and planner.free else None
         record, known = read_record(path)
         self._known = set(known)
         self._asked_before = {str(plan.get("state")) for plan in record.get("plans", [])}

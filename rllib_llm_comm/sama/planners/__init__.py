@@ -30,18 +30,22 @@ from rllib_llm_comm.sama.planners.baselines import (
     RandomPlanner,
     ScriptedPlanner,
 )
-from rllib_llm_comm.sama.planners.chat import ChatPlanner
-from rllib_llm_comm.sama.planners.deps import DepsPlanner
-from rllib_llm_comm.sama.planners.sama import SamaPlanner
+from rllib_llm_comm.sama.planners.chat import (
+    ChatPlanner,
+    ChatPlanSettings,
+    DepsPlanSettings,
+    QuestionSettings,
+    SamaPlanSettings,
+)
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
 
 
-class RecordedPlanner(ChatPlanner):
+class RecordedPlanSettings(ChatPlanSettings):
     """As `chat`, with the answers of a recording."""
 
-    name, slow = "cassette", False
+    planner, slow = "cassette", False
 
 
 _SOURCES: Mapping[str, Any] = {
@@ -57,31 +61,31 @@ _SOURCES: Mapping[str, Any] = {
 class _AskingModel:
     """Makes a planner that asks a chat model."""
 
-    planner: type[ChatPlanner]
+    how: type[QuestionSettings]
+    planner: type[ChatPlanner] = ChatPlanner
 
     @cached_property
     def settings_model(self) -> type[Settings]:
         """The planner's settings, and whom it asks; a chat model that is given takes its place."""
-        source = "cassette" if self.planner is RecordedPlanner else "chat"
-        made: type[Settings] = create_model(
-            f"{self.planner.__name__}Settings", __base__=self.planner.settings_model, **{source: _SOURCES[source]}
-        )
+        source = "cassette" if self.how is RecordedPlanSettings else "chat"
+        made: type[Settings] = create_model(self.how.__name__, __base__=self.how, **{source: _SOURCES[source]})
         return made
 
     def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
         asked = self.open(given) if model is None else model
-        settings = self.planner.settings_model(**{k: v for k, v in given.items() if k not in _SOURCES})
+        settings = self.how(**{k: v for k, v in given.items() if k not in _SOURCES})
         require_recorded(asked, settings)
         return self.planner(asked, settings)
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
-        if self.planner is RecordedPlanner:
+        if self.how is RecordedPlanSettings:
             if not given.get("cassette"):
                 raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
             return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
         if not given.get("chat"):
+            name = self.planner.name or self.how.planner
             raise UserError(
-                f"`planner` is {self.planner.name!r} but `chat` is not set; give the chat model's settings, such as "
+                f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
                 "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
             )
         chat = check_chat(given["chat"])
@@ -107,7 +111,13 @@ class _AroundAnother:
         return self.planner(inner, **given)
 
 
-_ASKING = {one.name: _AskingModel(one) for one in (ChatPlanner, RecordedPlanner, DepsPlanner, SamaPlanner)}
+_VARIANTS: tuple[type[QuestionSettings], ...] = (
+    ChatPlanSettings,
+    RecordedPlanSettings,
+    DepsPlanSettings,
+    SamaPlanSettings,
+)
+_ASKING = {one.planner: _AskingModel(one) for one in _VARIANTS}
 TRAINED = "trained:"
 """Before the checkpoint of a planner that was trained."""
 WITH_MODEL = tuple(_ASKING)
@@ -131,8 +141,11 @@ def register_planner(name: str, maker: Callable[..., Planner]) -> None:
     """Makes a planner of one's own known by name.
 
     Args:
-        maker: Called with the settings beside `name`, once per environment.
+        maker: Called with the settings beside `name`, once per environment. A `ChatPlanner` with another `plan` gets
+            its chat model and its settings (of its `settings_model`) as `chat` does.
     """
+    if isinstance(maker, type) and issubclass(maker, ChatPlanner) and maker.__init__ is ChatPlanner.__init__:
+        maker = _AskingModel(maker.settings_model, maker)
     PLANNERS.register(name, maker)
 
 
@@ -175,7 +188,7 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
     maker = PLANNERS.get(given.get("name"))
     if not isinstance(maker, _AskingModel):
         return ""
-    return str(given.get("fallback", maker.planner.settings_model.defaults()["fallback"]))
+    return str(given.get("fallback", maker.how.defaults()["fallback"]))
 
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:

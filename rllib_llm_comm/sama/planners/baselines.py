@@ -157,10 +157,6 @@ class RandomPlanner(Planner):
         """Begins a new series of draws."""
         self._rng = np.random.default_rng(seed)
 
-    def settings(self) -> dict[str, Any]:
-        """Settings that identify this planner, JSON-able."""
-        return {"name": self.name, **({"subgoals": self.subgoals} if self.subgoals else {})}
-
     def draw_also(self, texts: Iterable[str]) -> None:
         """Draws other subgoals, too; who draws all that there are leaves it."""
         if self.subgoals:
@@ -214,10 +210,6 @@ class AroundPlanner(Planner):
         self.planner.reseed(seed)
         self._rng = np.random.default_rng(seed)
 
-    def settings(self) -> dict[str, Any]:
-        """Settings of this planner and of the other one, JSON-able."""
-        return {"name": self.name, "planner": self.planner.settings()}
-
     def beside(self) -> Planner:
         """A planner like this one, around one like the one below."""
         other = copy.copy(self)
@@ -258,10 +250,6 @@ class DisturbedPlanner(AroundPlanner):
         self.planner.begin()
         self.replaced = 0
         self._drawn: dict[str, str] = {}
-
-    def settings(self) -> dict[str, Any]:
-        """Settings of this planner and of the other one, JSON-able."""
-        return {**super().settings(), "share": self.share}
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner with some random subgoals in place of its own."""

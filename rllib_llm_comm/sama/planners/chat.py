@@ -1,7 +1,8 @@
-"""The planner that asks a chat model for a goal, then for subgoals, then for who gets which (SAMA Section 3.2).
+"""The planner that asks a chat model for a goal, for its subgoals, and for who gets which (SAMA Section 3.2).
 
-It chooses from the list of what is possible. With `ahead` one question asks for everything, and the model is asked
-again only when a plan no longer holds. DEPS (`deps`) and SAMA's own planner (`sama`) are variants of it.
+Its variants are named by their settings: `chat` asks for each in turn and lists what is possible; `sama` asks for goal
+and subgoals at once, in the model's own words; `deps` asks for the whole sequence of goals first. With `ahead` one
+question asks for everything, and the model is asked again only when a plan no longer holds.
 
 Names, fields and descriptions of the forms are part of the prompts: they stand in the JSON schemas. A docstring is the
 description unless `json_schema_extra` has one.
@@ -10,20 +11,23 @@ description unless `json_schema_extra` has one.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import permutations
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
 from rllib_llm_comm.chat.chat_model import ChatModel, QuestionLocks, count_scope, others_go_on
-from rllib_llm_comm.core.errors import LARGEST
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planners.deps import GoalSequence
 from rllib_llm_comm.sama.planners.matching import (
     Nearest,
     NearestByEmbedding,
@@ -57,9 +61,12 @@ from rllib_llm_comm.sama.plans import (
     source_of,
     told_failures,
 )
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.sama.translation import read_translator
 
 Answer = TypeVar("Answer", bound=BaseModel)
 _NAMES = re.compile(r"\s*\(\w+(?: or \w+)*\)$")
+_NO_REASON = "the game does not take it"
 
 
 class Objects(BaseModel):
@@ -92,6 +99,12 @@ class Decomposition(BaseModel):
     """Subgoals for all agents, after thinking."""
 
     thoughts: str = ""
+    subgoals: list[ProposedSubgoal]
+
+
+class Proposal(Goal):
+    """A goal and subgoals for all agents, after thinking."""
+
     subgoals: list[ProposedSubgoal]
 
 
@@ -199,8 +212,13 @@ def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[Pro
 MOST_AHEAD = 8
 
 
-class ChatPlanSettings(Settings):
-    """Settings of a chat model's planning."""
+class QuestionSettings(Settings):
+    """Settings of a planner that asks a chat model: what its variants narrow down."""
+
+    planner: ClassVar[str] = ""
+    """The variant's name."""
+    slow: ClassVar[bool] = True
+    """As of `Planner`."""
 
     examples: Literal[0, 1, 3] = 1
     """Worked examples of the game in each question."""
@@ -209,8 +227,8 @@ class ChatPlanSettings(Settings):
     those of the game. For experiments."""
     objects: bool = True
     """Whether the things that matter are taken from the manual first, and goals are made of them."""
-    menu: Literal["possible", "library"] = "possible"
-    """Subgoals on the list: those that somebody can do now, or all there are."""
+    menu: Literal["none", "possible", "library"] = "possible"
+    """Subgoals that are listed in the question: none, those that somebody can do now, or all there are."""
     nearest: Literal["embedding", "model"] = "embedding"
     """Finder of the nearest subgoal to one that is refused twice."""
     text_encoder: str = "embedded"
@@ -231,6 +249,20 @@ class ChatPlanSettings(Settings):
     manual: str = ""
     """Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario only
     (`PlanningGame.scenario`) is added. Empty: the game's own."""
+    translation: str = ""
+    """Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words."""
+    history: bool = True
+    """Whether outcomes of the rounds before are told (ours; the paper is silent)."""
+    memory: Literal["round", "episode"] = "round"
+    """Failed plans that are told: those from this very situation, or those of the whole game, too (SAMA)."""
+    experience: int = Field(default=0, ge=0, le=LARGEST)
+    """Worked examples from rounds of earlier games that went well (SAMA tells some; the number is ours)."""
+    reasons: bool = True
+    """Whether the model is told why the game refuses a proposal when it is asked again (SAMA); else it is asked again
+    without them. For experiments."""
+    prompts: PromptsOf = OURS
+    """"paper": the questions of SAMA's listings in place of ours, in our own words: the same roles, slots, order and
+    worked examples (goal with subgoals, assignment, reflection). Answers keep our forms."""
     fallback: Literal["rules", "none", "error"] = "rules"
     """Reaction to a second unusable answer (ours; the paper is silent). "rules": an impossible subgoal becomes the
     nearest possible one, subgoals are given out with the least effort, and reflection blames by rules; all of it is
@@ -238,40 +270,76 @@ class ChatPlanSettings(Settings):
     the run ends. A goal has no substitute: with "rules", too, there is no plan without one."""
 
 
+class ChatPlanSettings(QuestionSettings):
+    """Settings of a planner that asks for a goal, for subgoals from a list, and for who gets which."""
+
+    planner = "chat"
+    menu: Literal["possible", "library"] = "possible"
+    """Subgoals on the list: those that somebody can do now, or all there are."""
+    prompts: Literal["ours"] = OURS
+    """Wording of the questions; those of SAMA's listings are for `sama`."""
+
+
+class SamaPlanSettings(QuestionSettings):
+    """Settings of SAMA's planner."""
+
+    planner = "sama"
+    menu: Literal["none", "possible", "library"] = "none"
+    """Subgoals that are listed in the question; "none" (SAMA): proposals are free and checked by the game."""
+    fallback: Literal["none", "error"] = "none"
+    """"none" (default): no plan, or no reflection and the failed attempt stands. "error": the run ends. Nothing ever
+    takes a model's place here."""
+    memory: Literal["round", "episode"] = "episode"
+    """Failed plans that are told: those from this very situation, or those of the whole game, too (SAMA)."""
+
+
+class DepsPlanSettings(ChatPlanSettings):
+    """Settings of DEPS' planner."""
+
+    planner = "deps"
+    ahead: Literal[0] = 0
+    """DEPS has its own sequence: of goals, each split and shared out when it is its turn."""
+
+
 class ChatPlanner(Planner):
     """Asks for a goal, for its subgoals, and for who gets which; each answer is checked against the game.
 
     What is unknown or impossible is refused with the reasons and asked once more. What happens to what is still so then
-    is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
+    is told by `QuestionSettings.fallback`, and who answered in the end by the plan's `answered_by`.
+
+    Args:
+        model: Whom it asks.
+        settings: Those of `chat`, `sama` (`SamaPlanSettings`) or `deps` (`DepsPlanSettings`); by default of `chat`.
+
+    Attributes:
+        free: Whether subgoals are proposed in the model's own words, which the game resolves for each agent (SAMA).
+        sequence: DEPS' goals; `None` of other variants.
     """
 
-    name = "chat"
-    slow = True
-    settings_model: ClassVar[type[ChatPlanSettings]] = ChatPlanSettings
-    free: ClassVar[bool] = False
-    """Whether subgoals are proposed in the model's own words, which the game resolves for each agent."""
-    context_prompt: ClassVar[str] = "plan_context"
-    worded: PromptsOf = OURS
-    """The set of prompts that it asks with."""
+    settings_model: ClassVar[type[QuestionSettings]] = ChatPlanSettings
 
-    def __init__(self, model: ChatModel, settings: ChatPlanSettings | None = None) -> None:
+    def __init__(self, model: ChatModel, settings: QuestionSettings | None = None) -> None:
         self.model = model
         self.how = settings = self.settings_model() if settings is None else settings
+        self.name = self.name or settings.planner
+        self.slow = settings.slow
+        self.remembers_games = settings.experience > 0
+        self.free = isinstance(settings, SamaPlanSettings)
+        self.sequence = GoalSequence() if isinstance(settings, DepsPlanSettings) else None
         by_embedding = NearestByEmbedding(settings.text_encoder)
         self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
         self._objects: dict[str, list[str]] = {}
         self._manuals = QuestionLocks()
         self._manual = read_manual(settings.manual) if settings.manual else ""
+        self._translator = read_translator(settings.translation) if settings.translation else None
         self._by: dict[Phase, Answerer] = {}  # who answered last in each phase
         self._standing: Plan | None = None  # the latest plan, whose subgoals are followed by those of `_ahead`
         self._ahead: dict[str, list[ProposedSubgoal]] = {}
         self._asked = 0  # plans of this game, those in place of failed ones left out
+        self._past_examples: deque[str] = deque(maxlen=settings.experience)  # of earlier games
+        self._new_examples: list[str] = []  # of this game
         substitutes: tuple[Answerer, ...] = (RULES, MENU) if settings.fallback == BY_RULES else ()
         self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
-
-    def settings(self) -> dict[str, Any]:
-        """Model and settings that identify this planner, JSON-able."""
-        return {"name": self.name, **self.how.to_dict()}
 
     def check_game(self, game: PlanningGame) -> None:
         """Refuses `view: truth` in a game that hides nothing that could be told.
@@ -282,8 +350,19 @@ class ChatPlanner(Planner):
         game.check_view(self.how.view)
 
     def begin(self) -> None:
-        """Begins an episode: nothing stands yet."""
+        """Begins an episode: nothing stands yet, and what went well in the last one may be told from now on."""
         self._standing, self._ahead, self._asked = None, {}, 0
+        if self.sequence is not None:
+            self.sequence = GoalSequence()
+        self._past_examples.extend(self._new_examples)
+        self._new_examples = []
+
+    def went_well(self, request: PlanRequest, plan: Plan) -> None:
+        """Keeps a round all of whose subgoals were done, as a worked example for later games."""
+        if self.how.experience and not plan.alone:
+            told = "; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals)
+            situation = self.situation(request)
+            self._new_examples.append(f"In an earlier game. {situation}\nGoal: {plan.goal}\nSubgoals: {told}")
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan made by the chat model, or the next part of the one that stands."""
@@ -367,7 +446,7 @@ class ChatPlanner(Planner):
 
         prompt = fill(
             __package__,
-            worded(self.worded, "plan_ahead"),
+            worded(self.how.prompts, "plan_ahead"),
             agents=", ".join(game.agents),
             advice=game.advice(),
             context=self.context(request),
@@ -380,8 +459,7 @@ class ChatPlanner(Planner):
         )
         form = team_plan(len(game.agents), self.how.ahead)
         with self._asking("decomposition", by):
-            told = self.answer_check(check)
-            answer = self._ask(prompt, form, told, lambda answer: work_by_agent(answer, game.agents))
+            answer = self._ask(prompt, form, check, lambda answer: work_by_agent(answer, game.agents))
         work = work_by_agent(answer, game.agents)
         by["assignment"] = by["decomposition"]
         by["goal"] = request.failed[-1].plan.answered_by.goal if goal else by["decomposition"]
@@ -413,7 +491,7 @@ class ChatPlanner(Planner):
             by["goal"], by["decomposition"] = kept.answered_by.goal, kept.answered_by.decomposition
             authors = {one.words: one.answered_by for one in kept.subgoals}
         else:
-            goal, reason, subgoals = self.propose(request, context, kept, by, refused)
+            goal, reason, subgoals = self._propose(request, context, kept, by, refused)
             authors = {one.subgoal: by["decomposition"] for one in subgoals}
         with self._asking("assignment", by):
             way, reasons = self._assign(request, context, goal, subgoals, refused)
@@ -457,7 +535,7 @@ class ChatPlanner(Planner):
     ) -> Answer:
         """An answer that passes a check; where rules may mend it, also one that has at least the right form."""
         try:
-            return ask_for(self.model, prompt, form, check=check)
+            return ask_for(self.model, prompt, form, check=self._told(check))
         except AnswerError as error:
             if self.how.fallback != BY_RULES:
                 raise
@@ -500,54 +578,76 @@ class ChatPlanner(Planner):
         """The game, its objects, the moment and what went before, in words."""
         game, state = request.game, request.state
         manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
-        lines = [outcome.sentence() for outcome in request.outcomes]
+        lines = [outcome.sentence() for outcome in request.outcomes] if self.how.history else []
         lines += [f"{agent} is still to {subgoal}." for agent, subgoal in request.current.items() if subgoal]
         objects = f"\nThings that matter: {', '.join(self.objects(manual))}.\n" if self.how.objects else ""
+        truth = f" {game.truth(state)}" if self.how.view == "truth" else ""
+        apart = not self.free and self._translator is None  # the agents, from the rest of the moment
         return fill(
             __package__,
-            self.context_prompt,
+            "plan_context",
             count=len(game.agents),
             agents=", ".join(game.agents),
             manual=manual,
             objects=objects,
-            situation=self.situation(request) + (f" {game.truth(state)}" if self.how.view == "truth" else ""),
-            status=" ".join(game.situation_of(state, agent) for agent in game.agents),
+            situation=(game.situation(state) if apart else self.situation(request)) + truth,
+            status=f"\n\nThe agents now:\n{_agents_now(request)}" if apart else "",
             history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
         )
 
     def situation(self, request: PlanRequest) -> str:
-        """The moment in words, as the context tells it."""
-        return request.game.situation(request.state)
+        """The moment in words: the translator's, or the game's own.
+
+        Raises:
+            UserError: If the translator does not work for this state.
+        """
+        game, state = request.game, request.state
+        if self._translator is None:
+            return f"{game.situation(state)} {_agents_now(request)}"
+        try:
+            return self._translator.words(game, state)
+        except RefusedCodeError as error:
+            raise UserError(
+                f"The translator {self.how.translation!r} does not work for a state ({error.reason}); have it written "
+                "anew, or omit `translation`."
+            ) from error
 
     def objects(self, manual: str) -> list[str]:
         """The things of a game that matter; asked once per manual."""
         if manual not in self._objects:
             with others_go_on(), self._manuals.hold(manual):  # planners beside this one wait for the answer
                 if manual not in self._objects:
-                    prompt = fill(__package__, worded(self.worded, "plan_objects"), manual=manual)
+                    prompt = fill(__package__, worded(self.how.prompts, "plan_objects"), manual=manual)
                     found = ask_for(self.model, prompt, Objects)
                     self._objects[manual] = list(dict.fromkeys(found.objects))
         return self._objects[manual]
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:
-        """Examples of plans, as many as wanted."""
+        """Examples of plans, as many as wanted, and of earlier games."""
         game = request.game
-        known = game.paper_examples(phase) if self.worded == PAPER else game.examples(phase)
+        known = game.paper_examples(phase) if self.how.prompts == PAPER else game.examples(phase)
         shown = list(known)[: self.how.examples]
         shown += examples_in(__package__, f"example_irrelevant_{phase}")[: self.how.irrelevant_examples]
-        return "".join(f"\nAn example.\n{example}\n" for example in shown)
+        return "".join(f"\nAn example.\n{example}\n" for example in [*shown, *self._past_examples])
 
     def failures(self, request: PlanRequest) -> str:
-        """The plans that failed, in words."""
-        return told_failures(request.failed)
+        """The plans that failed from here and, with `memory: episode`, earlier in this game, in words."""
+        earlier = request.earlier if self.how.memory == "episode" else ()
+        return told_failures(request.failed) + told_failures(earlier, "earlier in this game")
 
     def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
-        """The ends of a plan's subgoals, as reflection is told of them."""
-        return "\n".join(outcome.sentence() for outcome in outcomes)
+        """The ends of a plan's subgoals, as reflection is told of them: free ones in the planner's own words."""
+        if not self.free:
+            return "\n".join(outcome.sentence() for outcome in outcomes)
+        done = {outcome.agent for outcome in outcomes if outcome.how in (DONE, WAITED)}
+        return "\n".join(
+            f"{one.agent} was told to {one.words}: {'done' if one.agent in done else 'not done in time'}."
+            for one in plan.subgoals
+        )
 
     # ---- the questions -----------------------------------------------------------------------------------
 
-    def propose(
+    def _propose(
         self,
         request: PlanRequest,
         context: str,
@@ -556,25 +656,69 @@ class ChatPlanner(Planner):
         refused: list[Refusal],
     ) -> tuple[str, str, list[ProposedSubgoal]]:
         """A goal, the thoughts behind it, and its subgoals; the goal of `kept` stays."""
+        if self.free:
+            with self._asking("decomposition", by):
+                answer = self._goal_with_subgoals(request, context, kept.goal if kept is not None else "", refused)
+            by["goal"] = by["decomposition"]
+            return kept.goal if kept is not None else answer.goal, answer.thoughts, answer.subgoals
         if kept is not None:
             goal, reason, by["goal"] = kept.goal, kept.reason, kept.answered_by.goal
         else:
             with self._asking("goal", by):
-                goal, reason = self.goal(request, context)
+                goal, reason = self._goal(request, context)
         with self._asking("decomposition", by):
             return goal, reason, self._decompose(request, context, goal, refused)
 
-    def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
+    def _goal_with_subgoals(self, request: PlanRequest, context: str, goal: str, refused: list[Refusal]) -> Proposal:
+        """SAMA's question: for a goal, unless there is one, and for its subgoals, at once."""
+        game, failed = request.game, failed_assignments(request)
+
+        def check(answer: Proposal) -> None:
+            if not goal:
+                require_new_goal(request, answer.goal)
+            self._require_possible(request, answer.subgoals, refused)
+            for order in permutations([one.subgoal for one in answer.subgoals]):
+                way = dict(zip(game.agents, order, strict=True))
+                if any(self._refusal(request, agent, text) for agent, text in way.items()):
+                    continue
+                if {agent: self._meant(request, agent, text) for agent, text in way.items()} not in failed:
+                    return
+            raise UnusableError(
+                "there is no way to give each agent one of these that it can do now and that has not failed from here "
+                "already"
+            )
+
+        listed = f"\nTake subgoals from this list, word for word:\n{self._menu(request)}"
+        prompt = fill(
+            __package__,
+            worded(self.how.prompts, "sama_plan"),
+            context=context,
+            agents=", ".join(game.agents),
+            examples=self.examples(request, "goal"),
+            failed=self.failures(request),
+            kept=f"\nThe goal stays as it is: {goal}\n" if goal else "",
+            count=len(game.agents),
+            with_objects=", made of the things that matter" if self.how.objects else "",
+            forms=game.forms(),
+            menu=listed if self.how.menu != "none" else "",
+        )
+        return self._ask(prompt, with_entries(Proposal, "subgoals", len(game.agents)), check)
+
+    def _goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
         """The next goal, with the thoughts behind it."""
+        examples = self.examples(request, "goal")
+        if self.sequence is not None:
+            return self.sequence.next(self.model, request, self._standing, context, examples)
         prompt = fill(
             __package__,
             "plan_goal",
             context=context,
-            examples=self.examples(request, "goal"),
+            examples=examples,
             failed=self.failures(request),
             with_objects=", made of the things that matter" if self.how.objects else "",
         )
-        answer = ask_for(self.model, prompt, Goal, check=lambda answer: require_new_goal(request, answer.goal))
+        check = self._told(lambda answer: require_new_goal(request, answer.goal))
+        answer = ask_for(self.model, prompt, Goal, check=check)
         return answer.goal, answer.thoughts
 
     def _decompose(
@@ -652,7 +796,7 @@ class ChatPlanner(Planner):
 
         prompt = fill(
             __package__,
-            worded(self.worded, "plan_assignment"),
+            worded(self.how.prompts, "plan_assignment"),
             context=context,
             examples=self.examples(request, "assignment"),
             failed=self.failures(request),
@@ -661,16 +805,25 @@ class ChatPlanner(Planner):
         )
         form = with_entries(Assignment, "assignment", len(agents))
         try:
-            answer = ask_for(self.model, prompt, form, check=self.answer_check(check))
+            answer = ask_for(self.model, prompt, form, check=self._told(check))
         except AnswerError:
             if self.how.fallback != BY_RULES:
                 raise
             return None, {}
         return assigned_way(answer, agents, subgoals), {one.agent: one.reason for one in answer.assignment}
 
-    def answer_check(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
-        """The check of an answer, whose reasons the model is told."""
-        return check
+    def _told(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The check of an answer, whose reasons the model is told, or not."""
+        if self.how.reasons:
+            return check
+
+        def silent(answer: Any) -> None:
+            try:
+                check(answer)
+            except UnusableError:
+                raise UnusableError(_NO_REASON) from None
+
+        return silent
 
     def _menu(self, request: PlanRequest) -> str:
         game = request.game
@@ -705,6 +858,10 @@ class ChatPlanner(Planner):
     ) -> None:
         problems = {one.subgoal: self._refusal_for_all(request, one.subgoal) for one in proposed}
         _note(refused, "decomposition", {text: why for text, why in problems.items() if why})
+
+
+def _agents_now(request: PlanRequest) -> str:
+    return " ".join(request.game.situation_of(request.state, agent) for agent in request.game.agents)
 
 
 def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> None:

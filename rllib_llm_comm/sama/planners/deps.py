@@ -1,8 +1,6 @@
-"""DEPS' planner (Wang et al. 2023, arXiv 2302.01560): the whole sequence of goals at once, and anew after a failure."""
+"""DEPS' goals (Wang et al. 2023, arXiv 2302.01560): the whole sequence at once, and anew after a failure."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -10,19 +8,11 @@ from rllib_llm_comm.chat.answers import ask_for
 from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, asking_for
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.sama.plans import LOST, STUCK, PlanRequest
+from rllib_llm_comm.sama.plans import LOST, STUCK, Plan, PlanRequest
 
 MOST_REPLANS = 12
 _MOST_GOALS = 30
 _MOST_TOLD = 3
-
-
-class DepsPlanSettings(ChatPlanSettings):
-    """Settings of DEPS' planner."""
-
-    ahead: Literal[0] = 0  # type: ignore[assignment]
-    """DEPS has its own sequence: of goals, each split and shared out when it is its turn."""
 
 
 class Goals(BaseModel):
@@ -32,68 +22,67 @@ class Goals(BaseModel):
     goals: list[str] = Field(min_length=1, max_length=_MOST_GOALS)
 
 
-class DepsPlanner(ChatPlanner):
-    """Asks for the whole sequence of goals once, and goes on to the next when the subgoals of one are done.
+class GoalSequence:
+    """The goals of one game: asked for once; the next one's turn comes when the subgoals of one are done.
 
     When a subgoal fails, it tells what happened (by the game's own words), lets the model explain it, and asks for the
-    whole sequence anew, with the dialogue so far; at most `MOST_REPLANS` times per episode, and then it goes on with
-    the goals that are left. A sequence that is used up is asked for anew, which is no failure. Goals are split and
-    shared out as by `ChatPlanner`, as in SAMA's comparison.
+    whole sequence anew, with the dialogue so far; at most `MOST_REPLANS` times per game, and then it goes on with the
+    goals that are left. A sequence that is used up is asked for anew, which is no failure. `ChatPlanner` splits goals
+    and shares them out, as in SAMA's comparison.
+
+    Attributes:
+        replans: Sequences that were asked for after a failure.
     """
 
-    name, settings_model = "deps", DepsPlanSettings
-
-    def __init__(self, model: ChatModel, settings: ChatPlanSettings | None = None) -> None:
-        super().__init__(model, settings)
-        self.begin()
-
-    def begin(self) -> None:
-        """Forgets the sequence and the dialogue."""
-        super().begin()
-        self.goals: list[str] = []
+    def __init__(self) -> None:
         self.replans = 0
+        self._goals: list[str] = []
         self._thoughts = ""
         self._dialogue: list[str] = []
 
-    def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
-        """The next goal of the sequence; see `rllib_llm_comm.sama.planners.chat.ChatPlanner`."""
-        if self._standing is not None and self.goals:
-            description = self._failure(request)
-            if description and self.replans < MOST_REPLANS:
-                self._explain(context, description)
-                self.replans += 1
-                self.goals = []
-            elif not any(request.current.values()) or description:
-                self.goals.pop(0)
-        if not self.goals:
-            self._ask_for_goals(request, context)
-        return self.goals[0], self._thoughts
+    def next(
+        self, model: ChatModel, request: PlanRequest, standing: Plan | None, context: str, examples: str
+    ) -> tuple[str, str]:
+        """The next goal, with the thoughts behind the sequence.
 
-    def _failure(self, request: PlanRequest) -> str:
+        Args:
+            standing: The latest plan.
+            context: What each question begins with.
+            examples: Worked examples of goals.
+        """
+        if standing is not None and self._goals:
+            description = self._failure(request, standing)
+            if description and self.replans < MOST_REPLANS:
+                self._explain(model, context, description)
+                self.replans += 1
+                self._goals = []
+            elif not any(request.current.values()) or description:
+                self._goals.pop(0)
+        if not self._goals:
+            told = "".join(self._dialogue)
+            before = f"\n\nWhat you planned before did not work out:{told}" if told else ""
+            prompt = fill(__package__, "plan_goals", context=context, examples=examples, dialogue=before)
+            answer = ask_for(model, prompt, Goals)
+            self._goals, self._thoughts = list(answer.goals), answer.thoughts
+        return self._goals[0], self._thoughts
+
+    def _failure(self, request: PlanRequest, standing: Plan) -> str:
         """Failure of the last plan, in words; empty if it did not fail."""
         if request.failed:
             attempt = request.failed[-1]
             return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"
-        told = self._standing.by_agent() if self._standing is not None else {}
-        latest = {outcome.agent: outcome for outcome in request.outcomes}
+        told, latest = standing.by_agent(), {outcome.agent: outcome for outcome in request.outcomes}
         bad = [
             outcome.sentence()
             for agent, outcome in latest.items()
             if outcome.how in (STUCK, LOST) and told.get(agent) == outcome.subgoal and not request.current.get(agent)
         ]
-        return f"The goal was to {self.goals[0]}. {' '.join(bad)}" if bad else ""
+        return f"The goal was to {self._goals[0]}. {' '.join(bad)}" if bad else ""
 
-    def _explain(self, context: str, description: str) -> None:
-        goals = "\n".join(f"{number}. {goal}" for number, goal in enumerate(self.goals, 1))
+    def _explain(self, model: ChatModel, context: str, description: str) -> None:
+        goals = "\n".join(f"{number}. {goal}" for number, goal in enumerate(self._goals, 1))
         prompt = fill(__package__, "plan_explain", context=context, goals=goals, description=description)
         with asking_for(PLAN):
-            why = without_thoughts(self.model.complete(prompt))
+            why = without_thoughts(model.complete(prompt))
         self._dialogue.append(f"\n{description}\nWhy it did not work out: {why}")
         del self._dialogue[:-_MOST_TOLD]
-
-    def _ask_for_goals(self, request: PlanRequest, context: str) -> None:
-        before = "\n\nWhat you planned before did not work out:" + "".join(self._dialogue) if self._dialogue else ""
-        shown = self.examples(request, "goal")
-        prompt = fill(__package__, "plan_goals", context=context, examples=shown, dialogue=before)
-        answer = ask_for(self.model, prompt, Goals)
-        self.goals, self._thoughts = list(answer.goals), answer.thoughts

@@ -91,11 +91,6 @@ class TrainedPlanner(Planner):
         other._memory = self.policy.begin(self._seed)
         return other
 
-    def settings(self) -> dict[str, Any]:
-        """Checkpoint, and how it chooses."""
-        place = {} if self._base_model is None else {"base_model": self._base_model}
-        return {"name": self.name, "policy": self._path, "greedy": self.greedy, **place}
-
     def check_game(self, game: PlanningGame) -> None:
         """Refuses another game than that of the training.
 
