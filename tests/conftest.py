@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import subprocess
@@ -146,6 +147,7 @@ compile_rules()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session):
     """Processes that share the tests begin with other files each; else each would rewrite the asserts of all."""
+    gc.disable()  # until all is imported, which stays
     shared = getattr(session.config, "workerinput", None)
     folders = [Path(argument).resolve() for argument in session.config.args if shared and Path(argument).is_dir()]
     files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
@@ -159,6 +161,8 @@ def pytest_collection(session):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Where processes share the tests, the longest compilation goes on beside them; who needs it comes last."""
+    gc.freeze()
+    gc.enable()
     items.sort(key=lambda item: "small_ray" not in item.fixturenames)
     if not hasattr(config, "workerinput"):
         return

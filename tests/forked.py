@@ -41,23 +41,7 @@ from ray._private.workers import setup_worker
 from ray._raylet import Config
 from ray.tune.utils import UtilMonitor
 
-from rllib_llm_comm.rl.algorithms import algorithms_by_module
-
 CLI = "rllib_llm_comm.cli.main"
-_IMPORTED = [
-    CLI,
-    *(f"rllib_llm_comm.{module}" for module in algorithms_by_module()),
-    "ray.tune",
-    "ray.rllib.algorithms.ppo",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.llama.modeling_llama",
-    "peft",
-    "numba",
-    "openai",
-    "pyarrow.parquet",
-    "matplotlib.figure",
-]
 UtilMonitor.start = lambda *_: None
 """Every algorithm that stops would wait until a thread which looks at the machine's load has slept for 0.7 seconds."""
 
@@ -70,10 +54,12 @@ def _server() -> ForkServerContext:
     it belongs to the first job of its Ray, and ends without its raylet, whose place the tests take.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
+    context.set_forkserver_preload(["tests.preloaded"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_JOB_ID", "01000000")
         patch.setenv("RAY_RAYLET_PID", str(os.getpid()))
+        patch.setenv("RAY_enable_pipe_based_agent_to_parent_health_check", "1")  # as a raylet tells its agents
+        patch.chdir(Path(__file__).parents[1])
         forkserver.ensure_running()
     return context
 
@@ -177,15 +163,16 @@ def _asked_import_path(env: tuple[tuple[str, str], ...]) -> list[str]:
 
 @cache
 def lighten_ray(workers: Callable[[], Path]) -> None:
-    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard, and fork its workers.
+    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard, and fork all else.
 
-    Each is half a second of work at every start of Ray, which waits for the last; a worker is three.
+    Each, and each agent, is half a second of work at every start of Ray, which waits for the last; a worker is three.
 
     Args:
         workers: Gives what Ray starts in place of a worker, as `workers` does.
     """
     RayParams.__init__ = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False)
     services.start_api_server = lambda *_, **__: (None, None)  # as where it could not be started
+    services._build_python_executable_command_memory_profileable = lambda *_: [sys.executable, str(workers())]
     start_raylet = services.start_raylet
 
     def start_forking(*arguments: Any, **named: Any) -> Any:
@@ -274,6 +261,7 @@ def _become_worker(connection: socket.socket) -> None:
         for number, handle in enumerate(streams):
             os.dup2(handle, number)
             os.close(handle)
+        sys.stdin = os.fdopen(0, closefd=False)  # by its end an agent knows that of its raylet
         # As `setup_worker.py` of Ray's: the environment that the job asks for, then the program of the worker.
         given, command = setup_worker.parser.parse_known_args(arguments)
         env.update(json.loads(given.serialized_runtime_env_context or "{}").get("env_vars") or {})

@@ -100,17 +100,19 @@ def _duel(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"])
     commanded = (0, 1) if episode["mode"] == "both" else (0,)
     events: list[list[int]] = []
-    sums = [_hp(game, side) for side in range(2)]
+    units = [game.units(side) for side in range(2)]
+    sums = [_hp(own) for own in units]
     for tick in range(episode["end_tick"] + 1):
-        _tick(game, report, [o for side in commanded for o in _duel_orders(game, side)])
+        _tick(game, report, [o for side in commanded for o in _duel_orders(units[side], units[1 - side])])
+        units = [game.units(side) for side in range(2)]
         for side in (1, 0):
-            now = _hp(game, side)
+            now = _hp(units[side])
             if now != sums[side]:
                 events.append([tick, side, now])
                 sums[side] = now
-        if 0 in (len(game.units(0)), len(game.units(1))):
+        if not all(units):
             break
-    alive = [len(game.units(side)) for side in range(2)]
+    alive = [len(own) for own in units]
     outcome = {
         "winner": _SIDES[alive.index(max(alive))]
         if 0 in alive and any(alive)
@@ -129,14 +131,13 @@ def _duel(episode: Mapping[str, Any], report: GoldenReport) -> None:
     _compare_all(episode, outcome, report)
 
 
-def _hp(game: RTSGame, side: int) -> int:
-    return sum(max(0, unit.hp) for unit in game.units(side))
+def _hp(units: Iterable[Unit]) -> int:
+    return sum(max(0, unit.hp) for unit in units)
 
 
-def _duel_orders(game: RTSGame, side: int) -> Iterable[order.Order]:
+def _duel_orders(own: Iterable[Unit], enemies: Sequence[Unit]) -> Iterable[order.Order]:
     """Every idle unit that can attack goes for the nearest enemy."""
-    enemies = game.units(1 - side)
-    for unit in game.units(side):
+    for unit in own:
         if unit.order == "IDLE" and CAN_ATTACK[unit.type] and enemies:
             yield order.attack(unit, min(enemies, key=lambda enemy: _distance2(unit, enemy)))
 

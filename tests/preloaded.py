@@ -1,0 +1,44 @@
+"""What the server of `tests.forked` imports; the garbage collectors of its forks do not look at it.
+
+Beside the libraries these are parts that commands, workers and agents of Ray would load when they first need them.
+"""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+
+from numba.core.registry import cpu_target
+
+from rllib_llm_comm.rl.algorithms import algorithms_by_module
+
+OWN = (*algorithms_by_module(), "cli.main", "evaluation.report", "experiments.pipeline", "experiments.tune_callback")
+OTHERS = (
+    "matplotlib.figure",
+    "openai",
+    "peft",
+    "pyarrow.json",
+    "pyarrow.parquet",
+    "pydantic.v1",
+    "ray._private.runtime_env.agent.runtime_env_agent",
+    "ray.air.integrations.mlflow",
+    "ray.air.integrations.wandb",
+    "ray.autoscaler.v2.utils",
+    "ray.dag.compiled_dag_node",
+    "ray.dashboard.agent",
+    "ray.rllib.algorithms.ppo",
+    "ray.tune",
+    "starlette.datastructures",
+    "tensorboardX",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+)
+
+gc.disable()
+for module in (*(f"rllib_llm_comm.{name}" for name in OWN), *OTHERS):
+    import_module(module)
+for context in (cpu_target.typing_context, cpu_target.target_context):
+    context.refresh()  # what numba does when it first compiles
+gc.freeze()
+gc.enable()
