@@ -270,7 +270,8 @@ def env_spec(env_id: str) -> EnvSpec:
     except Exception as error:  # PettingZoo raises several kinds for names that it does not know
         raise UserError(
             f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; import the module "
-            f"that registers it first (`--import`).{did_you_mean(env_id, registration.parallel_registry)}"
+            f"that registers it first (`--import`).{did_you_mean(env_id, registration.parallel_registry)}",
+            "unknown",
         ) from error
     if isinstance(spec.entry_point, str):
         load_setting(f"the entry point of the environment {env_id!r}", spec.entry_point)

@@ -91,7 +91,7 @@ from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_exec
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands, phrase
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
-from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings, Snapshot
+from rllib_llm_comm.envs.minirts.engine.rts_game import Economy, RTSGame, RTSSettings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
@@ -110,7 +110,7 @@ _IN_WORDS = ("told_to", "producers", "executor", "decision_ticks")
 Part = Literal["text", "vector", "planes", "lists", "officer"]
 
 
-class MiniRTSSettings(GameSettings):
+class MiniRTSSettings(Economy, GameSettings):
     """Settings of the strategy game."""
 
     num_agents: int = Field(2, ge=1, le=len(NAMES))
@@ -124,10 +124,6 @@ class MiniRTSSettings(GameSettings):
     """For "command": how many units one command may ask for."""
     max_buildings: int = Field(1, ge=1, le=LARGEST)
     """For "command": most buildings of a type that the side may ask for."""
-    money: int = Field(500, ge=0, le=LARGEST)
-    """Gold of each side at the start."""
-    unit_cap: int = Field(50, ge=0, le=LARGEST)
-    """Most units and buildings per side; 0 for no cap."""
     max_tick: int = Field(MAX_TICK, ge=2 * DECISION_TICKS, le=LARGEST)
     """When the game is a draw."""
     truncate_draws: bool = True

@@ -254,7 +254,8 @@ def _unknown(name: str) -> UserError:
         f"`layout` is {name!r} but must be one of {listed}, the name of another kitchen of the original package, a "
         f"{SUFFIX} file, or rows of your own. (Our 'counter_circuit' is what the original package calls "
         "'counter_circuit_o_1order', which is taken, too; its own 'counter_circuit' is another kitchen, with tomatoes, "
-        f"and called '{PREFIX}counter_circuit' here.){did_you_mean(name, [*LAYOUT_NAMES, *ALIASES, *own])}"
+        f"and called '{PREFIX}counter_circuit' here.){did_you_mean(name, [*LAYOUT_NAMES, *ALIASES, *own])}",
+        "unknown",
     )
 
 

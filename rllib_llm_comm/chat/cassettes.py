@@ -317,7 +317,9 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
         known = list(dict.fromkeys([*ChatSettings.model_fields, *LocalChatSettings.model_fields, "cassette", "note"]))
         for key in given:
             if key not in known:
-                raise UserError(f"`{key}` is no setting of the chat model; known are {names_and_hint(key, known)}")
+                raise UserError(
+                    f"`{key}` is no setting of the chat model; known are {names_and_hint(key, known)}", "unknown"
+                )
     if cassette is None and not local and not given.get("model"):
         raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
     client: ChatModel | None = None

@@ -176,7 +176,7 @@ class ChatError(RuntimeError):
     """A request failed for good. Its text never holds the key; the server's words are short and on one line."""
 
 
-class ChatDownError(ChatError, UserError):
+class ChatDownError(UserError, ChatError):
     """The server does not answer at all, or refuses whatever it is asked; who needs answers gives up."""
 
 

@@ -159,5 +159,5 @@ class MessageServerSettings(ServerSettings):
     @classmethod
     def _a_folder(cls, value: str | None) -> str | None:
         if value is not None and Path(value).exists() and not Path(value).is_dir():
-            raise UserError(f"`message_server.adapter_folder` is {value!r}, which is no folder.")
+            raise UserError(f"`adapter_folder` is {value!r}, which is no folder.")
         return value

@@ -22,7 +22,7 @@ from rllib_llm_comm.cli.options import Imports, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import Seeded, Settings
 from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.ray_session import begin_command
@@ -74,7 +74,7 @@ def _game(player: str, env: str | None, given: Mapping[str, Any]) -> tuple[str, 
         env = manifest.env
         env_config = {**{name: granted(value) for name, value in manifest.env_config.items()}, **env_config}
     if env is None:
-        raise UserError(f"`--env` is missing; say which game the player {player!r} plays.")
+        raise UserError(f"`--env` is missing; say which game the player {player!r} plays.", "missing")
     return env, env_config, player
 
 
@@ -106,7 +106,7 @@ class LanguageClone(Settings):
     """Share of random moves that are played but not learned: .25 by default."""
 
 
-class CloneOptions(Settings):
+class CloneOptions(Seeded):
     """Options of all clones."""
 
     epochs: int | None = Field(None, ge=1)
@@ -115,8 +115,6 @@ class CloneOptions(Settings):
     """Learning rate: 1e-3, with --base-model 3e-3 by default."""
     held_out: float | None = Field(None, ge=0, lt=1)
     """Share of the decisions that are held out: .15, with --base-model .1 by default."""
-    seed: int = Field(0, ge=0)
-    """Seed of all that is drawn."""
 
 
 @takes_settings(CloneOptions)

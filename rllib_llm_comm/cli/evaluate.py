@@ -91,7 +91,7 @@ def replay_command(
         rllib replay sessions/p01
     """
     if animation is not None and animation.suffix.lower() != ".gif":
-        raise UserError(f"--animation is {str(animation)!r} but must be the name of a .gif file.")
+        raise UserError(f"`--animation` is {str(animation)!r} but must be the name of a .gif file.")
     begin_command({"--out": out_file, "--animation": animation}, modules)
     if is_session(checkpoint):
         if beside or animation or settings != ReplaySettings(trust=settings.trust):

@@ -54,7 +54,8 @@ def takes_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command one option per field of settings: with its type, default, bounds, and docstring as help.
 
-    Mappings are typed as JSON, lists by repeating the option; what is not typed is not given.
+    Mappings are typed as JSON, lists by repeating the option; what is not typed is not given. A model's own fields come
+    before those that it shares with others.
 
     Args:
         kind: The settings.
@@ -66,7 +67,9 @@ def takes_settings(
     Returns:
         A decorator of a Typer command, which gets the options as one object.
     """
-    fields = {name: field for name, field in kind.model_fields.items() if name not in without}
+    declared = {name: place for place, one in enumerate(kind.__mro__) for name in vars(one).get("__annotations__", ())}
+    names = [name for name in sorted(kind.model_fields, key=declared.__getitem__) if name not in without]
+    fields = {name: kind.model_fields[name] for name in names}
     shared = [_parameter(name, field, options.get(name) or Option()) for name, field in fields.items()]
 
     def value(name: str, given: Any) -> Any:

@@ -92,7 +92,7 @@ def _shares(text: str) -> list[float]:
     except ValueError:
         found = []
     if not found or not all(0 <= share <= 1 for share in found):
-        raise UserError(f"--shares is {text!r} but must be numbers from 0 to 1 with commas between them.")
+        raise UserError(f"`--shares` is {text!r} but must be numbers from 0 to 1 with commas between them.")
     return found
 
 

@@ -69,7 +69,9 @@ def train_one(
     if context.invoked_subcommand is not None:
         return
     if algo is None:
-        raise UserError("`--run` is missing; name an algorithm, or train a file with `rllib train file FILE`.")
+        raise UserError(
+            "`--run` is missing; name an algorithm, or train a file with `rllib train file FILE`.", "missing"
+        )
     spec: dict[str, Any] = {"run": algo, "env": env}
     if config is not None:
         spec["config"] = load_json_option("--config", config)
@@ -184,7 +186,9 @@ def report_command(
     from rllib_llm_comm.experiments.runs import is_figure, run_report
 
     if out_folder is None and is_remote(folders[0]):
-        raise UserError(f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.")
+        raise UserError(
+            f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.", "missing"
+        )
     page = run_report([fetched(folder, "FOLDERS", is_figure) for folder in folders], out_folder, marl_eval, sentences)
     say(f"Open {short_path(page)} in a browser.")
 

@@ -7,7 +7,18 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, Literal
 
+Code = Literal["unknown", "missing", "type", "range", "choice", "invalid"]
+"""What is wrong with a setting, for programs.
+
+* unknown: there is no such key, or nothing of such a name
+* missing: it has to be given
+* type: the value is of another kind, such as a text where a number must be
+* range: a number or a length is too small or too large
+* choice: the value is none of the few that are allowed
+* invalid: anything else
+"""
 LARGEST = 10**9
 """The largest number that a setting may have where no other is told: whole numbers of 32 bits are larger."""
 
@@ -28,17 +39,24 @@ class UserError(ValueError):
 
     Args:
         sentence: The sentence; the middle of one that is far too long is left out.
+        code: What is wrong.
+
+    Attributes:
+        setting: Full name of the setting that is wrong, such as `verco.config.lr`; empty if the sentence begins with
+            none.
+        code: See above.
     """
 
-    def __init__(self, sentence: str) -> None:
+    # Of the object alone: Ray's errors look up what their class lacks in the error that they carry.
+    setting: str
+    code: Code
+
+    def __init__(self, sentence: str, code: Code = "invalid") -> None:
         half = _LONGEST // 2
         super().__init__(sentence if len(sentence) <= _LONGEST else f"{sentence[:half]} ... {sentence[-half:]}")
-
-    @property
-    def setting(self) -> str:
-        """Full name of the setting that is wrong, such as `verco.config.lr`; empty if the sentence begins with none."""
-        places = _BEGINNING.match(str(self))
-        return ".".join(filter(None, places.groups())) if places else ""
+        places = _BEGINNING.match(sentence)
+        self.setting = ".".join(filter(None, places.groups())) if places else ""
+        self.code = code
 
 
 @contextmanager
@@ -53,7 +71,7 @@ def within(place: str, unless: Collection[str] = ()) -> Iterator[None]:
         yield
     except UserError as error:
         if not any(text in str(error) for text in unless):
-            raise UserError(placed(place, str(error))) from None
+            raise UserError(placed(place, str(error)), error.code) from None
 
 
 def placed(place: str, sentence: str) -> str:
@@ -132,17 +150,23 @@ def require_choice(setting: str, value: object, allowed: Iterable[object]) -> No
     options = list(allowed)
     if value not in options:
         raise UserError(
-            f"`{setting}` is {as_in_files(value)} but must be one of {names_and_hint(value, options, as_in_files)}"
+            f"`{setting}` is {as_in_files(value)} but must be one of {names_and_hint(value, options, as_in_files)}",
+            "choice",
         )
 
 
 def require_whole(setting: str, value: object, low: int, high: int = LARGEST) -> None:
     """Raises a `UserError` unless `value` is a whole number in a range; True and False are none."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UserError(f"`{setting}` is {as_in_files(value)} but must be a whole number from {low} to {high}.")
+    _require(setting, value, int, "a whole number", low, high)
 
 
 def require_number(setting: str, value: object, low: float, high: float = LARGEST) -> None:
     """Raises a `UserError` unless `value` is a number in a range; True, False and nan are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UserError(f"`{setting}` is {as_in_files(value)} but must be a number from {low} to {high}.")
+    _require(setting, value, (int, float), "a number", low, high)
+
+
+def _require(setting: str, value: Any, kind: Any, words: str, low: float, high: float) -> None:
+    number = isinstance(value, kind) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        allowed = f"{words} from {low} to {high}"
+        raise UserError(f"`{setting}` is {as_in_files(value)} but must be {allowed}.", "range" if number else "type")

@@ -67,7 +67,7 @@ class Registry(Mapping[str, Thing]):
         if name not in self:
             names = names_and_hint(name, self, repr)
             remedy = f" {self.remedy}" if self.remedy else ""
-            raise UserError(f"`{self.setting}` is {as_in_files(name)} but must be one of {names}{remedy}")
+            raise UserError(f"`{self.setting}` is {as_in_files(name)} but must be one of {names}{remedy}", "unknown")
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._entries

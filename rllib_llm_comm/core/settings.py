@@ -33,7 +33,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint, placed
+from rllib_llm_comm.core.errors import Code, UserError, as_in_files, did_you_mean, names_and_hint, placed
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
@@ -42,6 +42,13 @@ else:
 
 _T = TypeVar("_T")
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", bytes: "bytes"}
+_CODES: dict[str, Code] = {
+    **dict.fromkeys(("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of"), "range"),
+    **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long", "finite_number"), "range"),
+    **dict.fromkeys(("value_error", "assertion_error", "string_pattern_mismatch"), "invalid"),
+    **dict.fromkeys(("literal_error", "enum"), "choice"),
+}
+_BY_FIT: tuple[Code, ...] = ("range", "invalid", "type", "choice")
 _PLURALS = {int: "whole numbers", float: "numbers", bool: "truth values", str: "texts"}
 
 Several = Annotated[tuple[_T, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
@@ -55,7 +62,7 @@ class _ToldInOneSentence(_ModelMetaclass):
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
-            raise UserError(one_sentence("", error, cast("type[BaseModel]", self))) from None
+            raise in_one_sentence("", error, cast("type[BaseModel]", self)) from None
 
 
 class Settings(BaseModel, metaclass=_ToldInOneSentence):
@@ -82,7 +89,7 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         """Python holds that `True == 1 == 1.0`, so that a listed value would let the others pass."""
         listed, types_allowed = _listed(cls).get(str(info.field_name), ((), ()))
         if value in listed and type(value) not in types_allowed:
-            raise PydanticCustomError("literal_error", "another type than that of the listed value")
+            raise PydanticCustomError("literal_type", "another type than that of the listed value")
         return value
 
     @classmethod
@@ -103,11 +110,11 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         """
         known = [field for field, about in cls.model_fields.items() if not about.exclude]
         for key in set(cls.model_fields).difference(known).intersection(values if isinstance(values, Mapping) else ()):
-            raise UserError(f"`{name}.{key}` is no known key; known are {', '.join(known)}.")
+            raise UserError(f"`{name}.{key}` is no known key; known are {', '.join(known)}.", "unknown")
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise UserError(one_sentence(name, error, cls)) from None
+            raise in_one_sentence(name, error, cls) from None
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -147,6 +154,27 @@ class FreshWeights(Settings):
 
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     """Seed of the fresh weights; `None` takes torch's global generator."""
+
+
+class Seeded(Settings):
+    """Settings of something that draws."""
+
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Seed of all that is drawn. Of several episodes it is the first one's; the others count up."""
+
+
+class InGames(Seeded):
+    """Settings of something that plays games."""
+
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the game; of a policy those that differ from its training."""
+
+
+class SideBySide(InGames):
+    """Settings of something that plays games at once."""
+
+    num_envs: int = Field(16, ge=1)
+    """Games played at once (ours); with reflection one after the other."""
 
 
 class AnySettings(Settings):
@@ -195,28 +223,31 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a validation as one sentence that names the setting.
+def in_one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> UserError:
+    """The first problem of a validation as an error of one sentence that names the setting.
 
     Args:
         name: Full name of what was validated, such as `verco.config`; empty for settings without one.
     """
     # An unknown key explains a missing one, so it comes first; of a union the option that fits best goes deepest.
-    first = min(error.errors(), key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
+    problems = error.errors()
+    first = min(problems, key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
     path, holder, annotation, metadata = _follow(model, first["loc"])
     setting = ".".join([*([name] if name else []), *path])
     if path[-1:] == ["[key]"]:
         where = ".".join(setting.split(".")[:-2])
-        return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
+        told = f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
+        return UserError(told, "type")
     if first["type"] == "extra_forbidden":
         known = [field for field, about in holder.model_fields.items() if not about.exclude]
-        return f"`{setting}` is no known key; known are {names_and_hint(path[-1], known)}"
+        return UserError(f"`{setting}` is no known key; known are {names_and_hint(path[-1], known)}", "unknown")
     if first["type"] == "missing":
         examples = holder.model_fields[path[-1]].examples or []
-        return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
+        told = f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
+        return UserError(told, "missing")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
-        return placed(setting, str(cause)) if setting else str(cause)
+        return UserError(placed(setting, str(cause)) if setting else str(cause), cause.code)
     value = first["input"]
     hint = did_you_mean(value, _choices(annotation)) if isinstance(value, str) else ""
     if isinstance(value, str) and _is_number(value) and not takes(annotation, str):
@@ -225,7 +256,10 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         hint = " (put it in quotes: YAML reads yes and no as true and false)"
     given = " ".join(as_in_files(value).split())
     told = f"`{setting or 'value'}` is {given} but must be {_demand(first, annotation, metadata)}"
-    return f"{told}{hint}." if hint.startswith(" (") else f"{told}.{hint}"
+    # Each option of a union has a problem; that of the option which fits best counts.
+    beside = [one for one in problems if one["loc"][:-1] == first["loc"][:-1]] if _is_union(annotation) else [first]
+    code = min((_CODES.get(one["type"], "type") for one in beside), key=_BY_FIT.index)
+    return UserError(f"{told}{hint}." if hint.startswith(" (") else f"{told}.{hint}", code)
 
 
 def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str], type[BaseModel], Any, list[Any]]:

@@ -18,7 +18,7 @@ from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer, keeping_answers
 from rllib_llm_comm.evaluation.replay import moments_again
 from rllib_llm_comm.policies.decision import Request
-from rllib_llm_comm.policies.load_policy import Loading
+from rllib_llm_comm.policies.load_policy import Loading, Trust
 from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory, game_difference, make_partner
 from rllib_llm_comm.policies.policy import make_recorded_game
@@ -44,7 +44,7 @@ OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
 _OF_SESSIONS = ("sessions", "names")
 
 
-class DemonstrationSettings(CollectionSettings):
+class DemonstrationSettings(CollectionSettings, Trust):
     """What `collect_demonstrations` is told."""
 
     player: str | dict[str, Any] = "scripted"
@@ -60,11 +60,6 @@ class DemonstrationSettings(CollectionSettings):
     """Ends when so many rows are there (ours)."""
     max_choices_per_state: int = Field(3, ge=1)
     """Most different choices kept of one state (ours)."""
-    random_share: float = Field(0.25, ge=0, le=1)
-    """Share of moves that are drawn uniformly, so that more states are met. They are played, but the row holds the
-    player's choice. 0.25 (ours)."""
-    trust: bool = Field(False, exclude=True)
-    """Use what checkpoints and sessions recorded where it reaches beyond this program."""
 
     @model_validator(mode="after")
     def _heard_by_the_player(self) -> Self:
@@ -187,7 +182,8 @@ def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
             remedy = " Mistakes of a player are no demonstrations: use `random_share`." if key == "noise" else ""
             raise UserError(
                 f"`player.{key}` is no setting of a player; beside `{named[0]}` it has "
-                f"{', '.join(known[1:]) or 'none'}.{did_you_mean(str(key), known)}{remedy}"
+                f"{', '.join(known[1:]) or 'none'}.{did_you_mean(str(key), known)}{remedy}",
+                "unknown",
             )
     if named == ["chat"]:
         if not isinstance(given["chat"], Mapping):

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.settings import Settings, Several
-from rllib_llm_comm.policies.load_policy import Loading
+from rllib_llm_comm.core.settings import InGames, Several, SideBySide
+from rllib_llm_comm.policies.load_policy import Loading, Trust
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
@@ -23,20 +23,25 @@ if TYPE_CHECKING:
 NOBODY = "none"
 
 
-class CommonPlaySettings(Settings):
-    """How games are played, by whomever."""
+class Episodes(InGames):
+    """How many games are played."""
+
+    episodes: int = Field(10, ge=1, le=1_000_000)
+    """Episodes to play: of each player that is compared, in cross-play of each pair and seat."""
+
+
+class CommonPlaySettings(InGames):
+    """How policies play."""
 
     greedy: bool = False
     """Take the most likely action instead of sampling."""
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment that differ from training."""
 
 
-class SideBySide(CommonPlaySettings):
-    """How many games are played at once."""
+class ComparedPlay(CommonPlaySettings, Episodes, Trust):
+    """How players are compared."""
 
-    num_envs: int = Field(16, ge=1)
-    """Episodes played at once; with reflection one after the other."""
+    env: str | None = None
+    """Environment, if it is not that of the checkpoints; of scripted executors the kitchens by default."""
 
 
 class PlaySettings(CommonPlaySettings, Loading):
@@ -85,7 +90,7 @@ class PlaySettings(CommonPlaySettings, Loading):
             make_planner(self.planner)
         except UserError as error:
             if isinstance(self.planner, str) and self.planner not in PLANNERS:
-                raise UserError(f"{str(error).rstrip('.')}, or {NOBODY!r}.") from None
+                raise UserError(f"{str(error).rstrip('.')}, or {NOBODY!r}.", error.code) from None
             raise
 
     def stand_ins(self, policy: TrainedPolicy) -> list[str]:
@@ -121,8 +126,6 @@ class EvaluationSettings(PlaySettings, SideBySide):
 
     episodes: int = Field(50, ge=1, le=1_000_000)
     """Episodes to play."""
-    seed: int = Field(0, ge=0, le=2**31 - 1)
-    """Seed of the first episode; the others count up."""
     communication: bool = False
     """Measure what messages tell and whether they are listened to; not with `trials`."""
     reference: str | None = None
@@ -152,8 +155,6 @@ class ReplaySettings(PlaySettings):
 
     episodes: int = Field(1, ge=1, le=1_000_000)
     """Episodes to record."""
-    seed: int = Field(0, ge=0, le=2**31 - 1)
-    """Seed of the first episode; the others count up."""
     counterfactuals: bool = True
     """Score decisions with something heard once more, as if nothing had been heard."""
 
@@ -164,8 +165,6 @@ class HostSettings(PlaySettings):
     partners: Several[str] = ()
     """Play in place of the checkpoint: scripted, random, stay, a checkpoint or module:function. Without AGENT= they
     take the last seats."""
-    seed: int = Field(0, ge=0)
-    """Seed of the first episode."""
     watch: bool = False
     """Begin at once; without it the game waits for a person."""
     why: bool = True
@@ -186,28 +185,23 @@ class HostSettings(PlaySettings):
     @model_validator(mode="after")
     def _somebody_sees_it(self) -> Self:
         if self.watch and not self.spectators:
-            raise UserError("--watch and --no-spectators were given, so nobody would see the game; omit one of them.")
+            raise UserError("`--watch` and `--no-spectators` are given, so nobody would see the game; omit one.")
         return self
 
 
-class CrossPlaySettings(SideBySide):
-    """Settings of cross-play."""
+class CrossPlaySettings(ComparedPlay, SideBySide):
+    """Settings of cross-play; every pair plays episodes with the same seeds.
 
-    episodes: int = Field(10, ge=1)
-    """Episodes per pair and seat. FCP: 10; Carroll et al.: 40 (inferred). Carroll et al. and FCP: sampled actions."""
-    seed: int = Field(0, ge=0)
-    """Seed of the first episode; the others count up, the same for every pair."""
+    FCP: 10 episodes per pair and seat; Carroll et al.: 40 (inferred). Both: sampled actions.
+    """
+
     metric: str = "return"
     """The score: return (the team's, averaged over agents), or a metric of the game, such as score."""
-    env: str | None = None
-    """Environment, if it is not that of the checkpoints."""
     planning: dict[str, Any] | None = None
     """Arguments of `PlannedSubgoals`, such as `planner`, under which the game is played. It tells subgoals to all
     seats; who reads none ignores them. By default as the first checkpoint was trained."""
     arrays: bool = True
     """True if games whose players allow it are played in arrays, where the game knows how (`GameRecord`). The scores
     are the same, in a fraction of the time."""
-    trust: bool = Field(False, exclude=True)
-    """Take the addresses, names of keys, paths and hub ids that the checkpoints recorded as they are."""
     trust_own: bool = Field(False, exclude=True)
     """As of `Loading`."""

@@ -97,7 +97,8 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
     known = [*algorithm_names(), *others]
     raise UserError(
         f"`run` is {name!r} but must be one of {names_and_hint(name, known)} "
-        "An algorithm of your own is known where `--import MODULE` names the module that registers it."
+        "An algorithm of your own is known where `--import MODULE` names the module that registers it.",
+        "unknown",
     )
 
 
@@ -287,13 +288,15 @@ def config_settings(default: AlgorithmConfig) -> list[str]:
 
 def _check_key(setting: str, algorithm: str, key: str, known: list[str], default: AlgorithmConfig) -> None:
     if key in _RENAMED and _RENAMED[key] in known:
-        raise UserError(f"`{setting}` is a setting of RLlib's old API stack. Did you mean {_RENAMED[key]!r}?")
+        raise UserError(
+            f"`{setting}` is a setting of RLlib's old API stack. Did you mean {_RENAMED[key]!r}?", "unknown"
+        )
     if key in known or _attribute(default, key) in known:
         return
     if key in vars(default):
         raise UserError(f"`{setting}` is not for users (or of RLlib's old API stack); remove it.")
     hint = did_you_mean(str(key), known)
-    raise UserError(f"`{setting}` is no setting of {algorithm}.{hint}")
+    raise UserError(f"`{setting}` is no setting of {algorithm}.{hint}", "unknown")
 
 
 def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolved: list[str]) -> AlgorithmConfig:
@@ -311,7 +314,8 @@ def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolv
         message = message.split(" To suppress all validation errors")[0]
         inner = re.match(r"`(\w+)\.", message)  # such as `planner.seed`
         place = f"{stage}.config.{inner[1]}" if inner and inner[1] in values else f"{stage}.config"
-        raise UserError(placed(place, f"{prefix}{one_line(message)}")) from error
+        code = error.code if isinstance(error, UserError) else "invalid"
+        raise UserError(placed(place, f"{prefix}{one_line(message)}"), code) from error
     return config
 
 
@@ -340,13 +344,13 @@ def annotations_of(function: Any) -> dict[str, Any]:
 
 def _check_range(setting: str, attribute: str, value: Any) -> None:
     if isinstance(value, str) and value != "auto" and attribute.startswith("num_"):
-        raise UserError(f"`{setting}` is {shown(value)} but must be a number, or 'auto' where RLlib has that.")
+        raise UserError(f"`{setting}` is {shown(value)} but must be a number, or 'auto' where RLlib has that.", "type")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     low, high = range_of(attribute)
     if not low <= value <= high:
         allowed = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
-        raise UserError(f"`{setting}` is {value!r} but must be {allowed}.")
+        raise UserError(f"`{setting}` is {value!r} but must be {allowed}.", "range")
 
 
 def range_of(attribute: str) -> tuple[float, float]:
@@ -358,7 +362,7 @@ def range_of(attribute: str) -> tuple[float, float]:
 def check_type(setting: str, value: Any, annotation: Any) -> None:
     """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`)."""
     if not fits(value, annotation):
-        raise UserError(f"`{setting}` is {one_line(as_in_files(value))} but must be {describe(annotation)}.")
+        raise UserError(f"`{setting}` is {one_line(as_in_files(value))} but must be {describe(annotation)}.", "type")
 
 
 def fits(value: Any, annotation: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import InGames, Several
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
@@ -53,7 +53,7 @@ class CalibrationSettings:
         return asdict(self)
 
 
-class CalibrationOptions(Settings):
+class CalibrationOptions(InGames):
     """What `rllib calibrate` is told beside a file; it stands above the file."""
 
     stage: str | None = None
@@ -62,14 +62,10 @@ class CalibrationOptions(Settings):
     """embedded, embedded_minirts, embedded_soup, smollm2, a folder or a hub id, in place of the file's."""
     env: str | None = None
     """Environment id, in place of the file's, whose settings are then not taken over."""
-    env_config: dict[str, Any] | None = None
-    """Settings of the environment."""
     decisions: int = Field(200, ge=1)
     """Decisions that are looked at."""
     entropy: float = Field(0.5, gt=0, lt=1)
     """Aimed entropy of the untrained policy, as a share of the greatest."""
-    seed: int = Field(0, ge=0)
-    """Of the games."""
     prompts: Several[str] = ()
     """Sets of prompts to compare, in place of the file's: names or folders."""
     prompt_format: Literal["plain", "chat"] | None = None
@@ -101,8 +97,8 @@ def read_settings(file: Path | None, options: CalibrationOptions | None = None) 
         values |= {"env": asked.env, "env_config": {}}
     if asked.prompts:
         values["prompts"] = _texts(asked.prompts, "--prompts")
-    above = ("env_config", "prompt_format", "base_model")
-    values |= {name: getattr(asked, name) for name in above if getattr(asked, name) is not None}
+    above = asked.model_fields_set.intersection(("env_config", "prompt_format", "base_model"))
+    values |= {name: told for name in above if (told := getattr(asked, name)) is not None}
     if not isinstance(values.get("env"), str):
         raise UserError(
             "no game is named; give an experiment file whose stage has an `env` id, or `--env`, such as "

@@ -199,17 +199,17 @@ def require_writable(files: Mapping[str, Path | None]) -> None:
         if path is None:
             continue
         if (other := known.setdefault(path.absolute(), option)) != option:
-            raise UserError(f"{option} writes {str(path)!r}, and so does {other}; give files of different names.")
+            raise UserError(f"`{option}` is {str(path)!r}, which `{other}` writes, too; give files of different names.")
         try:
             if path.exists() and not path.is_file():
                 kind = "is a folder" if path.is_dir() else "is no ordinary file"
-                raise UserError(f"{option} is {str(path)!r}, which {kind}; give the path of a file.")
+                raise UserError(f"`{option}` is {str(path)!r}, which {kind}; give the path of a file.")
             folder = next(above for above in path.absolute().parents if above.exists())
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
             raise UserError(
-                f"{option} is {str(path)!r}, which cannot be written ({error.strerror}); give another path."
+                f"`{option}` is {str(path)!r}, which cannot be written ({error.strerror}); give another path."
             ) from error
 
 

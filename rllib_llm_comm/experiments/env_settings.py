@@ -55,7 +55,8 @@ def require_known(setting: str, env: Any, trust: bool = False) -> None:
         raise UserError(
             f"`{setting}` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a class path "
             f"of a module that you import (`--import MODULE`); ours: {', '.join(env_ids())}."
-            f"{did_you_mean(env, [*registration.parallel_registry, *gymnasium.registry])}"
+            f"{did_you_mean(env, [*registration.parallel_registry, *gymnasium.registry])}",
+            "unknown",
         )
 
 

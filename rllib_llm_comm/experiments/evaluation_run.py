@@ -463,13 +463,13 @@ def _seats(text: str, names: Sequence[str], count: int) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != count:
         raise UserError(
-            f"--replay is {text!r} but must be {count} names or numbers, joined by commas; names with commas by number."
+            f"`--replay` is {text!r} but must be {count} names or numbers with commas; names with commas by number."
         )
     found = []
     for part in parts:
         if part not in names and not (part.isdigit() and int(part) < len(names)):
             listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-            raise UserError(f"--replay has {part!r} but must have names or numbers of {listed}.")
+            raise UserError(f"`--replay` has {part!r} but must have names or numbers of {listed}.")
         found.append(part if part in names else names[int(part)])
     return found
 

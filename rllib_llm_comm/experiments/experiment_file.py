@@ -464,7 +464,14 @@ def _require_small(top: Any, parts: Callable[[Any], Iterable[Any]]) -> None:
 DEFAULT_STORAGE = "results"
 
 
-class TrainSettings(Settings):
+class OwnModules(Settings):
+    """Settings of a command that runs what users have registered."""
+
+    modules: Several[str] | None = None
+    """Import these modules first; they register your own environments, algorithms or teachers."""
+
+
+class TrainSettings(OwnModules):
     """Settings of `run_experiments`, the options of `rllib train`; what is not given is as the file says."""
 
     stop: dict[str, Any] | None = None
@@ -503,8 +510,6 @@ class TrainSettings(Settings):
     """Seed of everything that runs."""
     track: Several[str] | None = None
     """Follow it in tensorboard, mlflow or wandb."""
-    modules: Several[str] | None = None
-    """Import these modules first; they register your own environments, algorithms or teachers."""
     dry_run: bool = False
     """Check everything, say what chat models will be asked and what that costs, what would run and about how long it
     takes here, and end. Durations that no earlier run shows are measured in short runs, which takes minutes and leaves

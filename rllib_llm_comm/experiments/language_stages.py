@@ -18,11 +18,12 @@ from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatModel, begun_at_o
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.core.errors import UserError, names_and_hint, within
 from rllib_llm_comm.core.files import read_text, write_atomically
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import InGames, Seeded
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
 from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.sama.data_set import (
+    StatesApart,
     SubgoalDataset,
     distinct,
     diverse_states,
@@ -33,12 +34,19 @@ from rllib_llm_comm.sama.data_set import (
     words_of,
 )
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
-from rllib_llm_comm.sama.manuals.manual import Manual, ManualSettings, find_manual, make_manual, read_manual
+from rllib_llm_comm.sama.manuals.manual import (
+    Manual,
+    ManualSettings,
+    ManualShown,
+    find_manual,
+    make_manual,
+    read_manual,
+)
 from rllib_llm_comm.sama.planners import WITH_MODEL, ListeningModel, make_planner
 from rllib_llm_comm.sama.planning_game import OURS, PromptsOf, State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
 from rllib_llm_comm.sama.recordings import find_recording
-from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
+from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, RewardChecks, checked_reward, file_name, told_manual
 from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
 
 ANSWERS = "answers.jsonl"
@@ -57,12 +65,14 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
         UserError: If a setting is not allowed or nobody can be asked.
     """
     if not any(chat.get(way) for way in _WAYS):
-        raise UserError(f"`{where}.model` is missing; name the model at the server, or give `local` or `cassette`.")
+        raise UserError(
+            f"`{where}.model` is missing; name the model at the server, or give `local` or `cassette`.", "missing"
+        )
     if "model" in chat:
         known = [*ChatSettings.model_fields, "cassette", "note"]
         for key in chat:
             if key not in known:
-                raise UserError(f"`{where}.{key}` is no setting; known are {names_and_hint(key, known)}")
+                raise UserError(f"`{where}.{key}` is no setting; known are {names_and_hint(key, known)}", "unknown")
     if asks(chat):
         open_chat({key: value for key, value in chat.items() if key != "cassette"})
     else:
@@ -128,14 +138,19 @@ def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
     return {**chat, "cassette": str(find_recording(chat["cassette"]))}
 
 
-class ChatStageSettings(Settings):
+class ChatStageSettings(Seeded):
     """`config:` of stages that ask a chat model."""
 
     chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
     """Settings of the chat model, as for `open_chat`: `model` and `base_url` of any endpoint with OpenAI's protocol,
     `local`, or `cassette`, a file or a recording that comes with the package."""
-    seed: int = Field(0, ge=0, le=2**31 - 1)
-    """Of everything that is drawn."""
+
+
+class QuestionStageSettings(ChatStageSettings):
+    """`config:` of stages whose questions are worded in two ways."""
+
+    prompts: PromptsOf = OURS
+    """"ours", or "paper": the questions of SAMA's listings, in our own words."""
 
 
 class _ChatStage(StageKind):
@@ -161,13 +176,9 @@ class _ChatStage(StageKind):
         return dict(without_keys(config))
 
 
-class GameStageSettings(ChatStageSettings):
+class GameStageSettings(QuestionStageSettings, InGames):
     """`config:` of stages that show a game to the model; `env` above it names the game, by default the kitchens."""
 
-    prompts: PromptsOf = OURS
-    """"ours", or "paper": the questions of SAMA's listings, in our own words."""
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the game."""
     layout: str = ""
     """Short for `env_config: {layout: ...}`, for games that have layouts."""
 
@@ -314,11 +325,9 @@ def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: C
     return "\n".join(lines).replace("--", "- -")
 
 
-class TranslationStageSettings(GameStageSettings):
+class TranslationStageSettings(ManualShown, GameStageSettings):
     """`config:` of `run: translate`."""
 
-    manual: str = ""
-    """Manual that the model is shown: a file, or one that comes with the package; empty: the game's own."""
     code: list[str] = Field(default_factory=list)
     """Python files of the game; empty: those of the game; of the kitchens a recorded copy, which recordings quote."""
     pieces: int = Field(1, ge=1, le=20)
@@ -446,7 +455,7 @@ def _joined(effects: Sequence[dict[str, dict[str, str]] | None]) -> tuple[dict[s
     return told, sum(found is None for found in effects)
 
 
-class SubgoalStageSettings(GameStageSettings):
+class SubgoalStageSettings(StatesApart, GameStageSettings):
     """`config:` of `run: collect_subgoals`."""
 
     planner: dict[str, Any] = Field(default_factory=lambda: {"name": "sama"})
@@ -455,11 +464,6 @@ class SubgoalStageSettings(GameStageSettings):
     """States in which the planner is asked (ours; SAMA does not say)."""
     states_by: Literal["model", "random"] = "model"
     """"model" (SAMA): the chat model proposes the states, in games in which it can; "random": they are drawn."""
-    apart: float = Field(0.0, ge=0, le=2)
-    """Least distance between the words of two proposed states, 1 minus the cosine of their mean token vectors; 0 keeps
-    all that differ (ours; SAMA lets the model sort out duplicates)."""
-    text_encoder: str = "embedded"
-    """The frozen text encoder that compares them."""
 
 
 class CollectSubgoals(_GameStage):
@@ -559,20 +563,11 @@ def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSetting
     return distinct(proposed, partial(words_of, game), given.apart, given.text_encoder), len(proposed)
 
 
-class RewardStageSettings(ChatStageSettings):
+class RewardStageSettings(RewardChecks, QuestionStageSettings):
     """`config:` of `run: write_rewards`."""
 
-    prompts: PromptsOf = OURS
-    """"ours", or "paper": the questions of SAMA's listings, in our own words."""
     subgoals: str = Field(examples=["subgoals: ${subgoals}"])
     """Data set of subgoals, usually `${stage}`; one reward is written for each."""
-    manual: str = ""
-    """Manual that the model is shown: a file, or one that comes with the package; empty: the game's own."""
-    steps: int = Field(300, ge=1, le=100_000)
-    """Steps of disturbed scripted play in which the code is compared with the game's own test (ours)."""
-    least_agreement: float = Field(0.8, ge=0, le=1)
-    """Least share of judgements that agree, in [0, 1]; code below it is left out together with its subgoal (ours; SAMA
-    checks nothing)."""
 
 
 class WriteRewards(_ChatStage):

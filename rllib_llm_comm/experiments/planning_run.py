@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.files import read_text, write_atomically
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import Seeded, Several
+from rllib_llm_comm.evaluation.play_settings import ComparedPlay
 from rllib_llm_comm.experiments.console import (
     counting_bar,
     out,
@@ -22,10 +23,12 @@ from rllib_llm_comm.experiments.console import (
     say_stand_ins,
     short_path,
 )
+from rllib_llm_comm.experiments.experiment_file import OwnModules
 from rllib_llm_comm.experiments.ray_session import begin_command
 from rllib_llm_comm.experiments.search_space import flat_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading
+from rllib_llm_comm.policies.planning_settings import ReflectionSettings
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Executor, PlannerScores
@@ -40,43 +43,37 @@ Variant = tuple[Mapping[str, Any], PlannerSettings, int]
 """Labels, planner and most reflections per round of one row of a comparison."""
 
 
-class ComparisonSettings(Settings):
+class _Table(Seeded, OwnModules):
+    """What all of `rllib planning` takes."""
+
+    layouts: Several[str] | None = None
+    """Kitchens; all five, or those that a checkpoint was trained on. In other games their scenarios, such as
+    opponents."""
+    markdown_file: Path | None = None
+    """Also write the table to this file."""
+
+
+class _KeptFigures(_Table):
+    """A table whose figures are kept."""
+
+    json_file: Path | None = None
+    """Keep the figures in this file; what it holds already is not done again."""
+
+
+class ComparisonSettings(_KeptFigures, ComparedPlay, ReflectionSettings):
     """Settings of all comparisons of planners, the options of `rllib planning`."""
 
     executor: Several[str] | None = None
     """Who carries out subgoals: scripted (rules; by default), or checkpoints, with or without `trained:`."""
     planner: Several[str | dict[str, Any]] | None = None
     """Planners: a name, or settings such as {"name": "cassette", "cassette": "plans.jsonl"}; scripted by default."""
-    layouts: Several[str] | None = None
-    """Kitchens; all five, or those that a checkpoint was trained on. In other games their scenarios, such as
-    opponents."""
-    env: str | None = None
-    """Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default."""
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the game."""
-    episodes: int = Field(10, ge=1)
-    """Episodes per cell, a seed each."""
-    seed: int = Field(0, ge=0)
-    """The first seed; the others count up."""
-    trials: int = Field(0, ge=0)
+    trials: int = Field(0, ge=0, le=LARGEST)
     """Most reflections per round."""
     replan: Literal["any", "all"] | None = None
     """any: plan when somebody's subgoal has ended; all: in rounds, which `trials` needs. By default in rounds only with
     reflection."""
-    recover: Literal["snapshot", "replay"] = "snapshot"
-    """How a failed round is put back."""
     patience: int = Field(40, ge=1)
     """Game steps that a subgoal may take."""
-    greedy: bool = False
-    """A checkpoint takes the most likely action."""
-    json_file: Path | None = None
-    """Keep the figures in this file; what it holds already is not played again."""
-    markdown_file: Path | None = None
-    """Also write the table to this file."""
-    modules: Several[str] | None = None
-    """Import these modules first."""
-    trust: bool = False
-    """Take the addresses, names of keys, paths and hub ids that a checkpoint recorded as they are."""
 
     def planners(self) -> list[PlannerSettings]:
         """The planners, the scripted one if none is given."""
@@ -90,7 +87,7 @@ class ComparisonSettings(Settings):
         """
         found = self.planners()
         if len(found) > 1:
-            raise UserError(f"--planner is given {len(found)} times, which only `rllib planning planners` takes.")
+            raise UserError(f"`--planner` is given {len(found)} times, which only `rllib planning planners` takes.")
         return found[0]
 
     @cached_property
@@ -114,42 +111,26 @@ class ComparisonSettings(Settings):
         return made
 
 
-class RewardCodeSettings(Settings):
+class RewardCodeSettings(_KeptFigures):
     """Settings of the comparison of reward code, the options of `rllib planning rewards`."""
 
     code: Path | None = None
     """Folder of reward code; what a model writes is kept there. Without it a recording is replayed."""
     planner: str | dict[str, Any] | None = None
     """Planner whose chat model writes the code of subgoals that have none."""
-    layouts: Several[str] | None = None
-    """Kitchens, with commas between them; all five by default."""
     steps: int = Field(300, ge=1)
     """Steps of disturbed scripted cooks per kitchen."""
-    seed: int = Field(0, ge=0)
-    """Of these steps."""
-    json_file: Path | None = None
-    """Keep the figures in this file; what it holds already is not measured again."""
-    markdown_file: Path | None = None
-    """Also write the table to this file."""
 
 
-class SubgoalCollection(Settings):
+class SubgoalCollection(_Table):
     """Settings of the data sets of subgoals, the options of `rllib planning subgoals`."""
 
-    layouts: Several[str] | None = None
-    """Kitchens, with commas between them; all five by default."""
     planner: str | dict[str, Any] = SCRIPTED
     """Who is asked: a name, or settings as for the other commands."""
     states: int = Field(200, ge=1)
     """Different states per kitchen in which it is asked."""
-    seed: int = Field(0, ge=0)
-    """Of the states."""
     folder: Path = Path("results/subgoals")
     """Where the data sets go, one file per kitchen; what they hold is not asked for again."""
-    markdown_file: Path | None = None
-    """Also write the table to this file."""
-    modules: Several[str] | None = None
-    """Import these modules first."""
 
 
 def _compare(
@@ -192,8 +173,8 @@ def require_prompts(planner: PlannerSettings, what: str) -> None:
     if name in RULES:
         chat, tape = {"name": "chat", "chat": {"model": "gpt-4o"}}, {"name": "cassette", "cassette": "plans.jsonl"}
         raise UserError(
-            f"--planner is {name!r}, which asks no language model, so that {what} change nothing; give one that does, "
-            f"such as '{json.dumps(chat)}', or a recording, '{json.dumps(tape)}'."
+            f"`--planner` is {name!r}, which asks no language model, so that {what} change nothing; give one that "
+            f"does, such as '{json.dumps(chat)}', or a recording, '{json.dumps(tape)}'."
         )
 
 
@@ -352,7 +333,7 @@ def compare_prompts(name: str, settings: ComparisonSettings) -> None:
     _compare(name, measures, played, settings)
 
 
-def _begin(settings: ComparisonSettings) -> None:
+def _begin(settings: _KeptFigures) -> None:
     begin_command({"--json": settings.json_file, "--markdown": settings.markdown_file}, settings.modules)
 
 
@@ -410,7 +391,7 @@ def compare_reward_code(settings: RewardCodeSettings) -> None:
         UserError: If a setting is not allowed.
         ChatError: If a request failed for good.
     """
-    begin_command({"--json": settings.json_file, "--markdown": settings.markdown_file})
+    _begin(settings)
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
     from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
     from rllib_llm_comm.evaluation.stand_ins import stand_ins
@@ -424,7 +405,7 @@ def compare_reward_code(settings: RewardCodeSettings) -> None:
     if planner is not None:
         require_prompts(planner, "written rewards")
     elif not code.is_dir():
-        raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
+        raise UserError(f"`--code` is {str(code)!r}, which is no folder; give one, or a `--planner` that writes it.")
     scores = RewardCodeScores(code, None if planner is None else planner_model(planner), settings.steps, settings.seed)
     keep = _kept(scores, settings.json_file)
     kitchens = layouts or LAYOUT_NAMES
@@ -454,8 +435,8 @@ def _recorded(
     for option, value, allowed in (("--planner", asked, None), ("--layouts", kitchens, _RECORDED_KITCHEN)):
         if value not in (None, allowed):
             raise UserError(
-                f"{option} is {value!r} but --code is not given, without which only the recording {_RECORDING!r} of "
-                f"{_RECORDED_KITCHEN!r} is replayed; give --code, a folder of reward code."
+                f"`{option}` is {value!r} but `--code` is not given, without which only the recording {_RECORDING!r} "
+                f"of {_RECORDED_KITCHEN!r} is replayed; give `--code`, a folder of reward code."
             )
     say(
         f"No --code is given: the recording {_RECORDING!r} that comes with the package is replayed for "

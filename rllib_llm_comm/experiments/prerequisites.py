@@ -92,7 +92,9 @@ def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolve
         _check_labels(config, unresolved)
     except UserError as error:
         sentence = str(error)
-        raise UserError(sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}") from error
+        raise UserError(
+            sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}", error.code
+        ) from error
 
 
 def check_device(stage: Stage, config: AlgorithmConfig) -> None:
@@ -126,7 +128,7 @@ def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
     from rllib_llm_comm.verco.verco import VercoConfig
 
     if not config.is_offline and config.env is None:
-        raise UserError(f"`{stage}.env` is missing; say where {run} plays.")
+        raise UserError(f"`{stage}.env` is missing; say where {run} plays.", "missing")
     if not isinstance(config, MultiAgentPPOConfig):
         return
     if isinstance(config.env, str) and is_parallel(config.env):

@@ -88,7 +88,7 @@ def check_resources(stage: str, resources: Mapping[str, Any]) -> None:
     """Refuses `resources_per_trial` of a stage with an unknown key, or a value that is no number of at least 0."""
     for key, value in resources.items():
         if key not in ("cpu", "gpu"):
-            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.", "unknown")
         require_number(f"{stage}.resources_per_trial.{key}", value, 0)
 
 

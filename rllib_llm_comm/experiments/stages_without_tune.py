@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of, count_scope
-from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.errors import UserError, require_choice, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import GameInfo
-from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings, ReplaySettings
+from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, Episodes, EvaluationSettings, ReplaySettings
 from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words, without_missing
 from rllib_llm_comm.experiments.evaluation_run import (
@@ -31,6 +31,7 @@ from rllib_llm_comm.experiments.evaluation_run import (
 )
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.language_stages import (
+    ChatStageSettings,
     CollectSubgoals,
     MakeManual,
     Translate,
@@ -92,7 +93,7 @@ class _Collection(StageKind):
         """Checks keys, values, and the environment."""
         given = self.settings(stage)
         if stage.experiment.env is None:
-            raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
+            raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.", "missing")
         _check_words(stage, given.env_config, unresolved)
         self.check_settings(stage, given, unresolved)
 
@@ -368,18 +369,8 @@ class Replay(_OnCheckpoint):
         return StageResult(written, summary={**planned_by(played), **cost_of(asked)})
 
 
-class ChatPlaySettings(Settings):
+class ChatPlaySettings(ChatStageSettings, Episodes):
     """`config:` of `run: chat_play`."""
-
-    chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
-    """Settings of the chat model, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`;
-    `cassette`."""
-    episodes: int = Field(default=10, ge=1, le=1_000_000)
-    """Number of episodes."""
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
-    """Seed of the first episode; the others count up."""
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment."""
 
 
 class ChatPlay(StageKind):
@@ -393,7 +384,7 @@ class ChatPlay(StageKind):
         """Checks keys, values, the environment and who is asked."""
         settings = self.settings(stage)
         if stage.experiment.env is None:
-            raise UserError(f"`{stage.name}.env` is missing; say what is played.")
+            raise UserError(f"`{stage.name}.env` is missing; say what is played.", "missing")
         _check_words(stage, settings.env_config, unresolved)
         check_stage_chat(f"{stage.name}.config.chat", settings.chat)
 
@@ -474,15 +465,11 @@ class CrossPlayStage(StageKind):
         return StageResult([json_path], files, summary={**means, "with": groups})
 
 
-class PlayPlannersSettings(Settings):
-    """`config:` of `run: play_planners`."""
+class PlayPlannersSettings(Episodes):
+    """`config:` of `run: play_planners`; `env_config` is that of the planners' seats."""
 
     planner: list[str | dict[str, Any]] = Field(default=["scripted", "random"], min_length=1)
     """Planners, as of `make_planner`; `{name: trained, policy: ${stage}}` stands for all results of a stage."""
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the planners' seats: their game, who carries subgoals out, and the patience."""
-    episodes: int = Field(default=10, ge=1, le=1_000_000)
-    """Games per planner."""
     seed: int = Field(default=1000, ge=0, le=2**31 - 1)
     """Seed of the first game; the others count up."""
 
@@ -508,8 +495,7 @@ class PlayPlanners(StageKind):
         from rllib_llm_comm.sama.planner_seats import SEATS
 
         settings, env = self.settings(stage), stage.experiment.env
-        if env not in SEATS:
-            raise UserError(f"`{stage.name}.env` is {env!r} but must be one of {', '.join(SEATS)}.")
+        require_choice(f"{stage.name}.env", env, SEATS)
         there = without_missing(settings.env_config, unresolved)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game

@@ -13,8 +13,9 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, require_choice
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.evaluation.play_settings import Episodes
 from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
     Experiment,
@@ -46,8 +47,8 @@ def _different(values: list[Any]) -> list[Any]:
 _Different = AfterValidator(_different)
 
 
-class StudyEvaluation(Settings):
-    """The evaluation of every trained policy."""
+class StudyEvaluation(Episodes):
+    """The evaluation of every trained policy; `env_config` may leave out shaped rewards, for example."""
 
     episodes: int = Field(default=100, ge=1, le=1_000_000)
     """Episodes per checkpoint and mode."""
@@ -55,8 +56,6 @@ class StudyEvaluation(Settings):
     """Seed of the first episode; the others count up."""
     communication: bool = False
     """True if talk is measured (`evaluation.communication`), with sampled actions."""
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment that differ from those of training, such as shaped rewards left out."""
     modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
         default=["sampled", "greedy"], min_length=1
     )
@@ -340,9 +339,7 @@ def _check_baselines(study: Study) -> None:
     for place, baseline in named.items():
         if baseline is None:
             continue
-        if baseline not in study.systems:
-            hint = did_you_mean(baseline, study.systems)
-            raise UserError(f"`{place}` is {baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+        require_choice(place, baseline, study.systems)
         if place == f"systems.{baseline}.baseline":
             raise UserError(f"`{place}` is the system itself; leave it out, or name another system.")
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ray.tune.logger import LoggerCallback, TBXLoggerCallback
 from ray.tune.utils import flatten_dict
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, without_passwords
+from rllib_llm_comm.core.errors import UserError, require_choice, without_passwords
 from rllib_llm_comm.evaluation.study_results import ITERATION
 from rllib_llm_comm.experiments.console import one_line, out, say, short_path
 from rllib_llm_comm.experiments.stages import Stage
@@ -48,16 +48,14 @@ _MLFLOW_DATABASE = "mlflow.db"
 def check_trackers(names: Sequence[str], *, any_training: bool) -> None:
     """Refuses trackers that are unknown, not installed, or would have nothing to follow as no stage trains."""
     for name in names:
-        if name not in TRACKERS:
-            listed = ", ".join(TRACKERS)
-            raise UserError(f"`--track` is {name!r} but must be one of {listed}.{did_you_mean(name, TRACKERS)}")
+        require_choice("--track", name, TRACKERS)
         if any(find_spec(module) is None for module in TRACKERS[name].needs):
             package = TRACKERS[name].package
             raise UserError(f"`--track {name}` needs a package that is not installed: `pip install {package}`.")
     if names and not any_training:
         raise UserError("`--track` follows stages that train an algorithm, but none of this file does; leave it out.")
-    if "wandb" in names and wandb_mode() not in _WANDB_MODES:
-        raise UserError(f"`WANDB_MODE` is {wandb_mode()!r} but must be one of {', '.join(_WANDB_MODES)}.")
+    if "wandb" in names:
+        require_choice("WANDB_MODE", wandb_mode(), _WANDB_MODES)
 
 
 def open_trackers(names: Sequence[str], folders: Iterable[Path]) -> None:

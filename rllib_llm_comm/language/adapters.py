@@ -91,7 +91,7 @@ def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str
     path = source / ADAPTER_CONFIG
     if not (source / ADAPTER_WEIGHTS).is_file() or not path.is_file():
         raise UserError(
-            f"`{role}` adapter folder {str(source)!r} has no {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}; "
+            f"the `{role}` adapter folder {str(source)!r} has no {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}; "
             "give a folder that was saved by this package or by PEFT (safetensors)."
         )
     try:
@@ -108,7 +108,8 @@ def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str
         ) from error
     if settings["peft_type"] != "LORA":
         raise UserError(
-            f"`{role}` adapter in {str(source)!r} has the `peft_type` {settings['peft_type']!r} but must be a 'LORA'."
+            f"the `{role}` adapter in {str(source)!r} has the `peft_type` "
+            f"{settings['peft_type']!r} but must be a 'LORA'."
         )
     return settings
 
@@ -132,8 +133,8 @@ def require_same_meaning(settings: Mapping[str, Any], own: Mapping[str, Any], ro
         if settings[name] != own[name]:
             setting = "lora_r" if name == "r" else name
             raise UserError(
-                f"`{role}` adapter in {folder!r} was trained with `{setting}` {settings[name]!r} but `{setting}` is "
-                f"{own[name]!r} here; set `{setting}` to {settings[name]!r}."
+                f"`{setting}` is {own[name]!r} but the `{role}` adapter in {folder!r} was trained with "
+                f"{settings[name]!r}; set that."
             )
     if settings.get("init_lora_weights", True) not in _STARTS_ON_THE_BASE:
         raise _foreign(role, folder, "init_lora_weights", settings["init_lora_weights"])
@@ -148,8 +149,8 @@ def require_same_meaning(settings: Mapping[str, Any], own: Mapping[str, Any], ro
 
 def _foreign(role: str, folder: str, name: str, value: Any) -> UserError:
     return UserError(
-        f"`{role}` adapter in {folder!r} has `{name}` {value!r}, which this package does not compute; train a plain "
-        "LoRA adapter, or convert it to one with PEFT."
+        f"the `{role}` adapter in {folder!r} has `{name}` {value!r}, which this package does not compute; train a "
+        "plain LoRA adapter, or convert it to one with PEFT."
     )
 
 
@@ -177,11 +178,11 @@ def require_rank(folder: str | os.PathLike[str], role: str, rank: int) -> None:
     for name, shape in shapes.items():
         if not shape or shape[0] != rank:
             raise UserError(
-                f"`{role}` adapter in {str(path)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
+                f"the `{role}` adapter in {str(path)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
                 f"has the shape {shape}); save the checkpoint again."
             )
     if not shapes:
-        raise UserError(f"`{role}` adapter in {str(folder)!r} holds no LoRA weights; save the checkpoint again.")
+        raise UserError(f"the `{role}` adapter in {str(folder)!r} holds no LoRA weights; save the checkpoint again.")
 
 
 # ---- layers -----------------------------------------------------------------------------------------------------
@@ -719,7 +720,7 @@ class AdaptedModel:
         shapes, held = ({name: tuple(one.shape) for name, one in all_.items()} for all_ in (own, saved))
         if differs := next((name for name in {**shapes, **held} if shapes.get(name) != held.get(name)), ""):
             raise UserError(
-                f"`{role}` adapter in {str(source / ADAPTER_WEIGHTS)!r} does not fit base model {self.base.name!r} "
+                f"the `{role}` adapter in {str(source / ADAPTER_WEIGHTS)!r} does not fit base model {self.base.name!r} "
                 f"with `lora_r` {self.config.r}, `lora_target_modules` {self.config.target_modules!r} and "
                 f"`lora_layers` {self.config.layers!r}; use the settings it was trained with ({differs!r} has the "
                 f"shape {held.get(differs)} in place of {shapes.get(differs)})."

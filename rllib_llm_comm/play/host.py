@@ -74,10 +74,12 @@ def _seats(
     seats: dict[str, Partner] = dict.fromkeys(agents, holder)
     named = [_named(partner, agents) for partner in partners]
     if len(named) > len(agents):
-        raise UserError(f"{len(named)} partners were given but the game has {len(agents)} seats: {', '.join(agents)}.")
+        raise UserError(
+            f"`--partner` is given {len(named)} times but there are {len(agents)} seats: {', '.join(agents)}."
+        )
     chosen = [agent for agent, _ in named if agent is not None]
     if len(set(chosen)) < len(chosen):
-        raise UserError(f"two partners were given for one seat; the seats are {', '.join(agents)}.")
+        raise UserError(f"`--partner` is given twice for one seat; the seats are {', '.join(agents)}.")
     left = [agent for agent in agents if agent not in chosen]
     parsed = parse_partners([partner for _, partner in named], "partner") if named else ()
     for (agent, _), one in zip(named, parsed, strict=True):
@@ -89,7 +91,7 @@ def _named(partner: str, agents: Sequence[str]) -> tuple[str | None, str]:
     """The seat and the partner of AGENT=PARTNER, or of PARTNER."""
     agent, sign, policy = partner.partition("=")
     if sign and agent.isidentifier() and agent not in agents and not Path(partner).exists():
-        raise UserError(f"--partner {partner!r}: there is no seat {agent!r}; the seats are {', '.join(agents)}.")
+        raise UserError(f"`--partner` is {partner!r} but no seat is {agent!r}; the seats are {', '.join(agents)}.")
     return (agent, policy) if sign and agent in agents else (None, partner)
 
 
@@ -187,7 +189,7 @@ def read_consent(path: Path) -> str:
     try:
         text = read_text(path).strip()
     except (OSError, ValueError) as error:
-        raise UserError(f"--consent {str(path)!r} cannot be read ({error}); give a text file.") from error
+        raise UserError(f"`--consent` is {str(path)!r}, which cannot be read ({error}); give a text file.") from error
     if not 0 < len(text) <= _MOST_CONSENT:
-        raise UserError(f"--consent {str(path)!r} has {len(text)} characters but must have 1 to {_MOST_CONSENT}.")
+        raise UserError(f"`--consent` is {str(path)!r}, of {len(text)} characters but must have 1 to {_MOST_CONSENT}.")
     return text

@@ -11,10 +11,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 from typing_extensions import Self, override
 
 from rllib_llm_comm.core.errors import UserError, shown, space_text
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 from rllib_llm_comm.policies.decision import Decision, Memory, Request, choose
 from rllib_llm_comm.policies.policy import TrainedPolicy
@@ -27,6 +29,20 @@ Form = Mapping[str, Any]
 Observation = Mapping[str, Any]
 MOST_SIZE = 10**7
 """Most inputs or actions of a network: a strange folder is told before it fills the memory."""
+
+
+class ActorRecord(Settings):
+    """What a policy folder tells of a network that acts."""
+
+    actions: int = Field(ge=1, le=MOST_SIZE)
+    """Number of actions, of the agent that has most."""
+
+
+class VectorRecord(ActorRecord):
+    """What a policy folder tells of a network that acts by vectors."""
+
+    size: int = Field(ge=1, le=MOST_SIZE)
+    """Length of an agent's vector, of the longest."""
 
 
 def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:

@@ -73,7 +73,14 @@ def load_policy(
     return policy
 
 
-class Loading(Settings):
+class Trust(Settings):
+    """Whether what checkpoints recorded is used where it reaches beyond this program."""
+
+    trust: bool = Field(False, exclude=True)
+    """Take the addresses, names of keys, paths and hub ids that checkpoints recorded as they are."""
+
+
+class Loading(Trust):
     """Arguments of `load_policy` beside the path; what is not given is as the checkpoint recorded it."""
 
     messages: str | None = None
@@ -84,8 +91,6 @@ class Loading(Settings):
     """Who writes messages: a mapping with `base_url`, ..., or "none": the policy itself."""
     base_model: str | None = None
     """Where the base model lies, if not where it lay in training."""
-    trust: bool = Field(False, exclude=True)
-    """Take the addresses, names of keys, paths and hub ids that the checkpoint recorded as they are."""
     trust_own: bool = Field(False, exclude=True)
     """Take them from checkpoints that were written here (`policies.signatures`), as in a stage of a file whose
     checkpoints come from that file or another of the user's."""

@@ -7,41 +7,53 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings, Several
 
 ALL: Final = "all"
 
 
-class RecordedPlanning(Settings):
+class _Planned(Settings):
+    planner: str | Mapping[str, Any] | None = None
+    """None: nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name` (`"chat"`, `"cassette"`,
+    `"deps"`, ...) and the planner's arguments, as of `rllib_llm_comm.sama.planners.make_planner`."""
+    replan: Literal["any", "all"] = "any"
+    """`"any"` (ours): plans when any agent's subgoal has ended. `"all"`: when those of all have (SAMA)."""
+
+
+class RecordedPlanning(_Planned):
     """Who planned for a policy, as `policy.json` tells it; the settings of `PlannedSubgoals`."""
 
-    planner: str | Mapping[str, Any] | None = None
-    """Its name, or a mapping with its name and arguments."""
     patience: int = Field(1, ge=1, le=10**6)
     """Game steps after which a subgoal that is not done ends."""
-    replan: Literal["any", "all"] = "any"
-    """Whose ended subgoals call for a plan."""
     subgoals_to: str | list[str] = "all"
     """Agents that are told their subgoals."""
     in_vector: bool = False
     """True if subgoals are told behind the vectors."""
 
 
+class ReflectionSettings(Settings):
+    """How episodes are played in rounds."""
+
+    trials: int = Field(3, ge=0, le=LARGEST)
+    """Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is; so does a failed
+    one for which a language model makes no other plan."""
+    recover: Literal["snapshot", "replay"] = "snapshot"
+    """"snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions so far are
+    played again (SAMA), which must lead to the same state."""
+
+
 RECORDED = tuple(RecordedPlanning.model_fields)
 """Settings that a policy folder tells."""
 
 
-class PlanningSettings(Settings):
+class PlanningSettings(_Planned):
     """A planner says what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
 
     In `evaluation_config` these settings are those of the periodic evaluation; where the training games give subgoals
     themselves it plays the same game without them.
     """
 
-    planner: str | Mapping[str, Any] | None = None
-    """None: nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name` (`"chat"`, `"cassette"`,
-    `"deps"`, ...) and the planner's arguments, as of `rllib_llm_comm.sama.planners.make_planner`."""
     subgoal_reward: float = 1.0
     """Reward of an agent in the game step in which its subgoal is done, beside the game's own rewards (ours)."""
     subgoal_rewards: str | Mapping[str, Any] = "exact"
@@ -51,8 +63,6 @@ class PlanningSettings(Settings):
     then without `planner`."""
     patience: int = Field(40, ge=1)
     """Game steps after which a subgoal that is not done ends (ours)."""
-    replan: Literal["any", "all"] = "any"
-    """`"any"` (ours): plans when any agent's subgoal has ended. `"all"`: when those of all have (SAMA)."""
     wait: bool | None = None
     """Whether the games wait for the plan; None: unless the planner asks a server."""
     subgoals_to: Literal["all"] | Several[str] = Field(ALL, min_length=1)

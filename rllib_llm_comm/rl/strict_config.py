@@ -173,7 +173,8 @@ class StrictConfigMixin(AlgorithmConfig):
         for name, value in values.items():
             if name not in known:
                 raise UserError(
-                    f"`{name}` is no setting of `{type(self).__name__}.{method}`.{did_you_mean(name, sorted(known))}"
+                    f"`{name}` is no setting of `{type(self).__name__}.{method}`.{did_you_mean(name, sorted(known))}",
+                    "unknown",
                 )
             if name in own and value is not NotProvided:
                 setattr(self, name, value)
@@ -231,7 +232,9 @@ class StrictConfigMixin(AlgorithmConfig):
                 continue
             if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
                 public = [name for name in known if not name.startswith("_")]
-                raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
+                raise UserError(
+                    f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}", "unknown"
+                )
         # Tune's own draws are NumPy's numbers, which settings of networks and files know nothing of.
         return super().update_from_dict({key: _plain(value) for key, value in config_dict.items()})
 

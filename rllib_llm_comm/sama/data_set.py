@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import MANUAL, ChatModel, begun_at_once, side_by_side
 from rllib_llm_comm.chat.settings import WITHOUT_EFFECT
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID as KITCHEN
 from rllib_llm_comm.language.prompts import fill
@@ -359,6 +360,16 @@ def require_form(how: GamePreparation) -> type[BaseModel]:
             "set it to 'random'."
         )
     return how.form
+
+
+class StatesApart(Settings):
+    """How much the states differ in which a planner is asked."""
+
+    apart: float = Field(0.0, ge=0, le=2)
+    """Least distance of a state's words to those of all before, 1 minus the cosine of their mean token vectors; 0 takes
+    all that differ (ours; SAMA lets its model sort out duplicates)."""
+    text_encoder: str = "embedded"
+    """The frozen text encoder that compares them."""
 
 
 def distinct(

@@ -10,18 +10,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import REFLECTION, ChatCounters, count_scope
-from rllib_llm_comm.core.errors import LARGEST, UserError
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, secret_of, solved
 from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.policies.decision import Decision, Memory, Policy, Request
-from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
+from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings, ReflectionSettings
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker, cost_figures
 from rllib_llm_comm.sama.planners.baselines import thinker
@@ -57,17 +54,6 @@ Watch = Callable[[Attempt, PlayedGame, Mapping[Any, Any], Mapping[Any, Decision]
 """Gets the attempt, its game, what all agents see, told their subgoals, and their decisions; none at an attempt's end.
 
 Beside the observers of the game: those know no attempts, and see what it shows, without subgoals."""
-
-
-class ReflectionSettings(Settings):
-    """How episodes are played in rounds."""
-
-    trials: int = Field(3, ge=0, le=LARGEST)
-    """Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is; so does a failed
-    one for which a language model makes no other plan."""
-    recover: Literal["snapshot", "replay"] = "snapshot"
-    """"snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions so far are
-    played again (SAMA), which must lead to the same state."""
 
 
 def check_recovery(recover: str | None, trials: int | None) -> None:

@@ -240,7 +240,7 @@ def _filled(row: np.ndarray, ids: Sequence[int], setting: str, what: str) -> np.
 def _require_room(count: int, room: int, setting: str, what: str) -> None:
     if count > room:
         raise UserError(
-            f"{what} has {count} tokens but `{setting}` is {room}; set `{setting}` to {count} or more, or shorten the "
+            f"`{setting}` is {room} but {what} has {count} tokens; set it to {count} or more, or shorten the "
             "environment's text or messages (`max_message_words`)."
         )
 

@@ -1063,8 +1063,8 @@ def _require_same_form(where: str, manifest: PolicyManifest, prompt_format: str,
     for name, default in (("prompt_format", PLAIN), ("prompt_date", PROMPT_DATE)):
         if known.get(name, default) != here[name] and (name == "prompt_format" or prompt_format == CHAT):
             raise UserError(
-                f"the adapters in {where!r} were trained with `{name}` {known.get(name, default)!r} but `{name}` is "
-                f"{here[name]!r} here; set it to {known.get(name, default)!r}, or train new ones."
+                f"`{name}` is {here[name]!r} but the adapters in {where!r} were trained with "
+                f"{known.get(name, default)!r}; set that, or train new ones."
             )
 
 
@@ -1074,9 +1074,8 @@ def _same_name(one: str, other: str) -> bool:
 
 def _other_base(where: str, trained_on: str, base: str, known: str = "", here: str = "") -> UserError:
     return UserError(
-        f"the adapters in {where!r} were trained on base model {trained_on!r}{_of_file(known)}, whose weights are not "
-        f"those of `base_model` {base!r}{_of_file(here)}; use the base model that they were trained on, or train new "
-        "ones."
+        f"`base_model` is {base!r}{_of_file(here)} but the adapters in {where!r} were trained on {trained_on!r}"
+        f"{_of_file(known)}, whose weights are others; use that base model, or train new ones."
     )
 
 

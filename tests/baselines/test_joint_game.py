@@ -12,6 +12,7 @@ from rllib_llm_comm import make_env
 from rllib_llm_comm.baselines.value.joint_game import JointGame
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.array_policy import flat, form_of, size_of
+from tests.refusal import refused
 
 
 class Uneven(ParallelEnv):
@@ -133,7 +134,7 @@ def test_the_state_is_the_games_own_where_it_has_one():
         if source != "team":
             own = game.game.state()
             np.testing.assert_array_equal(seen["state"], np.asarray(own, np.float32).reshape(-1))
-    with pytest.raises(UserError, match="`mixer_state` is 'game'"):
+    with refused("mixer_state"):
         JointGame(Uneven(), "game")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rllib_llm_comm import QMIXConfig, load_policy, make_env
 from rllib_llm_comm.baselines.value.joint_game import JointGame
-from rllib_llm_comm.core.errors import UserError
+from tests.refusal import refused
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -67,14 +67,14 @@ def test_epsilon_follows_the_game_steps_within_an_iteration(algo, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "wrong"),
     [
-        (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), "`array_games` is true but `env`"),
-        (lambda c: c.environment(ENV, env_config={"swap_roles": True}), "`env_config.swap_roles` is True"),
-        (lambda c: c.environment(ENV, env_config={"vector": "features"}), "`env_config.vector` is 'features'"),
-        (lambda c: c.training(mixer_state="team"), "`mixer_state` is 'team'"),
+        (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), ("array_games",)),
+        (lambda c: c.environment(ENV, env_config={"swap_roles": True}), ("env_config.swap_roles",)),
+        (lambda c: c.environment(ENV, env_config={"vector": "features"}), ("env_config.vector",)),
+        (lambda c: c.training(mixer_state="team"), ("mixer_state",)),
     ],
 )
-def test_what_arrays_do_not_know_is_refused(change, message):
-    with pytest.raises(UserError, match=message):
+def test_what_arrays_do_not_know_is_refused(change, wrong):
+    with refused(*wrong):
         change(config()).validate()

@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load
 
 from rllib_llm_comm import SelfPlayPPOConfig, load_policy
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.past_policies import half_way, milestones
+from tests.refusal import refused
 from tests.running import cooks, running
 
 NONE = math.nan
@@ -80,5 +80,5 @@ def test_none_is_kept_unless_it_is_asked_for(small_ray, tmp_path):
     with running(settings()) as algo:
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
     assert not (tmp_path / "checkpoint" / "past").exists() and load_policy(path)
-    with pytest.raises(UserError, match="keep_policy_every"):
+    with refused("keep_policy_every", "range"):
         settings(keep_policy_every=0).validate()

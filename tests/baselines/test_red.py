@@ -30,8 +30,8 @@ from rllib_llm_comm.baselines.red.red import (
     RLPhase,
     WonGames,
 )
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
+from tests.refusal import refused
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -260,22 +260,22 @@ LEVEL = {"env_config": {"action_level": "command"}}
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "wrong"),
     [
-        (lambda c: c.training(method="dagger"), "`method` is 'dagger'"),
-        (lambda c: c.training(demonstrations=None), "`demonstrations` is None"),
-        (lambda c: c.training(rl_until=0.5, rl_updates=5), "`rl_window` is 10"),
-        (lambda c: c.training(officer="/nowhere/officer"), "no checkpoint at '/nowhere/officer'"),
-        (lambda c: c.training(officer="zoo:verco_salad"), "Verco.*`officer`"),
-        (lambda c: c.policy_network(width=16), "`width` is 16 .* 8"),
-        (lambda c: c.policy_network(critic_observation="auto"), "`critic_observation` is 'auto'"),
-        (lambda c: c.environment(**LEVEL), "`env_config.action_level` is 'command'"),
+        (lambda c: c.training(method="dagger"), ("method", "choice")),
+        (lambda c: c.training(demonstrations=None), ("demonstrations",)),
+        (lambda c: c.training(rl_until=0.5, rl_updates=5), ("rl_window",)),
+        (lambda c: c.training(officer="/nowhere/officer"), ("", "invalid", "no checkpoint at '/nowhere/officer'")),
+        (lambda c: c.training(officer="zoo:verco_salad"), ("", "invalid", "Verco.*`officer`")),
+        (lambda c: c.policy_network(width=16), ("width",)),
+        (lambda c: c.policy_network(critic_observation="auto"), ("critic_observation", "choice")),
+        (lambda c: c.environment(**LEVEL), ("env_config.action_level",)),
         (
             lambda c: c.evaluation(evaluation_config=LEVEL).get_evaluation_config_object(),
-            "`env_config.action_level` is 'command'",
+            ("env_config.action_level",),
         ),
     ],
 )
-def test_settings_that_cannot_be_are_refused(folders, change, sentence):
-    with pytest.raises(UserError, match=sentence):
+def test_settings_that_cannot_be_are_refused(folders, change, wrong):
+    with refused(*wrong):
         change(red(folders)).validate()

@@ -8,11 +8,11 @@ import torch
 
 from rllib_llm_comm import SelfPlayPPOConfig, load_policy
 from rllib_llm_comm.baselines.population.self_play_ppo import shaping_factor
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.rl.gae import semi_markov_gae
+from tests.refusal import refused
 from tests.running import cooks, curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -149,15 +149,15 @@ def test_shaping_fades_on_a_line():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), "`env` is "),
-        (lambda c: c.environment(env_config={"vector": "features"}), "`env_config.vector`"),
-        (lambda c: c.environment(env_config={"action_level": "goal"}), "`env_config.action_level`"),
-        (lambda c: c.training(shaping_horizon=-1), "`shaping_horizon`"),
-        (lambda c: c.training(train_batch_size_per_learner=100), "`train_batch_size_per_learner` .*multiple of 6"),
+        (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), ("env",)),
+        (lambda c: c.environment(env_config={"vector": "features"}), ("env_config.vector",)),
+        (lambda c: c.environment(env_config={"action_level": "goal"}), ("env_config.action_level",)),
+        (lambda c: c.training(shaping_horizon=-1), ("shaping_horizon", "range")),
+        (lambda c: c.training(train_batch_size_per_learner=100), ("train_batch_size_per_learner",)),
     ],
 )
 def test_bad_settings_are_named(change, why):
-    with pytest.raises(UserError, match=why):
+    with refused(*why):
         change(config()).validate()
 
 

@@ -8,9 +8,20 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field, model_validator
+from ray.exceptions import RayTaskError
 
-from rllib_llm_comm.core.errors import UserError, names_and_hint, placed
+from rllib_llm_comm.core.errors import (
+    UserError,
+    names_and_hint,
+    placed,
+    require_choice,
+    require_number,
+    require_whole,
+    within,
+)
+from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings, Several, settings_of
+from tests.refusal import refused
 
 
 class Inner(Settings):
@@ -50,43 +61,42 @@ class Rank(Settings):
 
 
 @pytest.mark.parametrize(
-    ("values", "setting", "allowed"),
+    ("values", "setting", "code", "allowed"),
     [
-        ({"r": 0}, "r", "from 1 to 4096"),
-        ({"r": True}, "r", "a whole number"),
-        ({"r": "8"}, "r", "a whole number"),
-        ({"r": None}, "r", "a whole number"),
-        ({"r": 7, "trained": True}, "r", "another number with `trained`"),
-        ({"rate": 0}, "rate", "larger than 0"),
-        ({"rate": "2e-3"}, "rate", "in YAML write 2.0e-3"),
-        ({"rate": float("nan")}, "rate", "a finite number"),
-        ({"chunk": 6}, "chunk", "a whole number from 4 to 64, a multiple of 4"),
-        ({"mode": "mox"}, "mode", "Did you mean 'max'?"),
-        ({"widths": 5}, "widths", "a list of whole numbers"),
-        ({"widths": [1, 2, 3, 4]}, "widths", "at most 3"),
-        ({"widths": [0]}, "widths.0", "at least 1"),
-        ({"layers": "al"}, "layers", "'all'"),
-        ({"layers": 0}, "layers", "at least 1"),
-        ({"parts": {"a": {"share": 2}}}, "parts.a.share", "from 0"),
-        ({"parts": {"a": {"shore": 1}}}, "parts.a.shore", "Did you mean 'share'?"),
-        ({"parts": {1: {}}}, "parts", "must be a text"),
-        ({"parts": 3}, "parts", "a mapping"),
-        ({"trained": 1}, "trained", "true or false"),
-        ({"examples": True}, "examples", "one of 0, 1, 3"),
-        ({"examples": 1.0}, "examples", "one of 0, 1, 3"),
-        ({"kept": 0}, "kept", "false or a text"),
-        ({"rate": True}, "rate", "is true but"),
-        ({"r": None}, "r", "is null but"),
-        ({"lora_r": 1}, "lora_r", "known are r, rate"),
+        ({"r": 0}, "r", "range", "from 1 to 4096"),
+        ({"r": True}, "r", "type", "a whole number"),
+        ({"r": "8"}, "r", "type", "a whole number"),
+        ({"r": None}, "r", "type", "a whole number"),
+        ({"r": 7, "trained": True}, "r", "invalid", "another number with `trained`"),
+        ({"rate": 0}, "rate", "range", "larger than 0"),
+        ({"rate": "2e-3"}, "rate", "type", "in YAML write 2.0e-3"),
+        ({"rate": float("nan")}, "rate", "range", "a finite number"),
+        ({"chunk": 6}, "chunk", "range", "a whole number from 4 to 64, a multiple of 4"),
+        ({"mode": "mox"}, "mode", "choice", "Did you mean 'max'?"),
+        ({"widths": 5}, "widths", "type", "a list of whole numbers"),
+        ({"widths": [1, 2, 3, 4]}, "widths", "range", "at most 3"),
+        ({"widths": [0]}, "widths.0", "range", "at least 1"),
+        ({"layers": "al"}, "layers", "type", "'all'"),
+        ({"layers": 0}, "layers", "range", "at least 1"),
+        ({"parts": {"a": {"share": 2}}}, "parts.a.share", "range", "from 0"),
+        ({"parts": {"a": {"shore": 1}}}, "parts.a.shore", "unknown", "Did you mean 'share'?"),
+        ({"parts": {1: {}}}, "parts", "type", "must be a text"),
+        ({"parts": 3}, "parts", "type", "a mapping"),
+        ({"trained": 1}, "trained", "type", "true or false"),
+        ({"examples": True}, "examples", "type", "one of 0, 1, 3"),
+        ({"examples": 1.0}, "examples", "type", "one of 0, 1, 3"),
+        ({"kept": 0}, "kept", "type", "false or a text"),
+        ({"rate": True}, "rate", "type", "is true but"),
+        ({"r": None}, "r", "type", "is null but"),
+        ({"lora_r": 1}, "lora_r", "unknown", "known are r, rate"),
     ],
 )
 @pytest.mark.parametrize("name", ["", "verco.config"])
-def test_one_sentence_tells_the_setting_and_what_is_allowed(values, setting, allowed, name):
-    with pytest.raises(UserError) as told:
+def test_one_sentence_tells_the_setting_and_what_is_allowed(values, setting, code, allowed, name):
+    with refused(".".join(filter(None, [name, setting])), code) as told:
         Rank.checked(name, values) if name else Rank(**values)
     text = str(told.value)
-    assert f"`{setting}`" in text.replace("verco.config.", "") and allowed in text
-    assert not name or name in text
+    assert allowed in text
     assert text.count("\n") == 0 and len(text) < 300
 
 
@@ -180,4 +190,29 @@ def test_of_many_names_only_the_nearest_are_told_where_one_may_be_meant(name, co
     ],
 )
 def test_an_error_tells_the_setting_to_programs(sentence, setting):
-    assert UserError(sentence).setting == setting
+    with refused(setting, "range"):
+        raise pickle.loads(pickle.dumps(UserError(sentence, "range")))
+
+
+@pytest.mark.parametrize(
+    ("require", "value", "code"),
+    [
+        (lambda value: require_number("share", value, 0, 1), 2, "range"),
+        (lambda value: require_number("share", value, 0, 1), float("nan"), "range"),
+        (lambda value: require_number("share", value, 0, 1), True, "type"),
+        (lambda value: require_whole("share", value, 0), -1, "range"),
+        (lambda value: require_whole("share", value, 0), 1.0, "type"),
+        (lambda value: require_choice("share", value, ["a", "b"]), "c", "choice"),
+        (Registry("share").require, "c", "unknown"),
+        (lambda value: Wide(), None, "missing"),
+    ],
+)
+def test_an_error_tells_what_is_wrong_to_programs(require, value, code):
+    with refused("verco.config." + ("size" if code == "missing" else "share"), code), within("verco.config"):
+        require(value)
+
+
+def test_an_error_of_rays_tells_what_its_cause_does():
+    cause = UserError("`lr` is 2 but must be smaller.", "range")
+    with refused("lr", "range", match="(?s)ray::train.*`lr` is 2"):
+        raise RayTaskError("train", "ray::train\n`lr` is 2", cause).as_instanceof_cause()

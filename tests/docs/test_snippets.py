@@ -21,12 +21,12 @@ from snippets import PAGES, ROOT, Block, blocks, commands, inline_commands, name
 from typer.core import TyperGroup
 
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
+from tests.refusal import refused
 
 CHECKPOINT = ROOT / "rllib_llm_comm" / "policies" / "zoo_policies" / "verco_salad"
 UNKNOWN = ("NoSuchOption", "NoSuchCommand", "UsageError")
@@ -239,5 +239,5 @@ def test_faults_of_snippets_are_found(tmp_path):
     for wrong in ("benchmarks/peers/run.py --decision 2", "benchmarks/no_such.py", "-m pytest tests/no_such.py"):
         with pytest.raises(AssertionError):
             check_command(["python", *wrong.split()])
-    with pytest.raises(UserError, match="lrr"):
+    with refused("a.config.lrr", "unknown"):
         check_file("a: {run: PPO, env: CartPole-v1, config: {lrr: 1}}\n", tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective_command as red
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, nothing_new, orders_of
@@ -31,6 +30,7 @@ from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
+from tests.refusal import refused
 
 UNITS = [
     (0, TOWN_HALL, 8, 8), (0, PEASANT, 7, 8), (0, PEASANT, 6, 8), (0, PEASANT, 8, 6), (0, RESOURCE, 4, 8),
@@ -85,7 +85,7 @@ def test_a_label_means_the_orders_that_it_was_made_of():
 
 
 def test_unknown_rules_are_refused():
-    with pytest.raises(UserError, match="`rule` is 'most'"):
+    with refused("rule", "choice"):
         CollectiveLabels(side(), "most")
 
 

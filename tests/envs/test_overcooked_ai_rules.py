@@ -22,6 +22,7 @@ from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
+from tests.refusal import refused
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
 
@@ -127,7 +128,7 @@ def test_rows_alone_of_kitchens_with_other_rules_are_refused(name, rows):
 
 @pytest.mark.parametrize("make", [SoupKitchen, partial(KitchenBatch, 2)])
 def test_unknown_dynamics_are_refused_without_an_environment_too(make):
-    with pytest.raises(UserError, match="`dynamics` is 'newest'"):
+    with refused("dynamics", "choice"):
         make("cramped_room", "newest")
 
 

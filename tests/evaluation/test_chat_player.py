@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_text
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
-from tests.experiments.staged import record, refused, run
+from tests.experiments.staged import record, refused_file, run
 
 PHRASES = ["wait", "take the tomato", "chop the tomato on the first board", "go to the counter"]
 
@@ -132,7 +132,7 @@ def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path, cap
     ],
 )  # fmt: skip
 def test_bad_settings(config, says, tmp_path):
-    refused(tmp_path, stage(**config), says)
+    refused_file(tmp_path, stage(**config), says)
 
 
 RECORDED = Path(__file__).parents[2] / "docs" / "results" / "direct_play"

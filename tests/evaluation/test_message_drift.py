@@ -25,6 +25,7 @@ from rllib_llm_comm.verco.encoding import encode_menu
 from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, policy_files
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from tests.refusal import refused
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)
 MENU = ("i see red", "i see blue", "nothing")
@@ -212,7 +213,7 @@ def test_a_reference_for_agents_that_say_nothing_is_refused(tmp_path):
     network = NumericNetwork(NumericSettings(), 3, 2, None)
     manifest = PolicyManifest("MAPPO", {"size": 3, "actions": 2, "critic_size": None}, {}, kind="numeric")
     folder = write_policy(tmp_path / "policy", network_file(network), manifest)
-    with pytest.raises(UserError, match="`reference`"):
+    with refused("reference"):
         load_policy(folder, reference="anything")
 
 

@@ -14,7 +14,6 @@ from PIL import Image
 from planner_model import planner
 from pydantic import TypeAdapter, ValidationError
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import PRIVATE
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
@@ -24,6 +23,7 @@ from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -115,7 +115,7 @@ def test_words_that_are_none_are_told(words):
     class Odd(Corridor):
         metadata = {"name": "odd", "success_words": words}
 
-    with pytest.raises(UserError, match="success_words"):
+    with refused("metadata['success_words']"):
         record(Idle(), env=Odd(3))
 
 

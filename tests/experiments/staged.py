@@ -24,7 +24,7 @@ def run(specs: dict[str, Any], folder: Path, name: str = "f", **settings: Any) -
     return run_file(file, TrainSettings(storage_path=str(folder), **settings))
 
 
-def refused(folder: Path, specs: dict[str, Any], *words: str, **settings: Any) -> str:
+def refused_file(folder: Path, specs: dict[str, Any], *words: str, **settings: Any) -> str:
     """The sentence with which a file is refused, which has these words; nothing may have been written."""
     with pytest.raises(UserError) as caught:
         run(specs, folder, **settings)

@@ -31,6 +31,7 @@ from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.algorithms import register_algorithm
 from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 from rllib_llm_comm.verco.sft import MessageSFT
+from tests.refusal import refused
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
@@ -49,19 +50,23 @@ def test_settings_reach_the_config(ppo):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"lrr": 1}, "`a.config.lrr` .*'lr'"), ({"num_sgd_iter": 3}, "'num_epochs'"),
-        ({"lr": "fast"}, "`a.config.lr` is 'fast' .*number"), ({"gamma": 1.5}, "`a.config.gamma` is 1.5"),
-        ({"env_config": 3}, "mapping"), ({"lr": {"grid_search": [0.1, "x"]}}, "'x'"),
-        ({"entropy_coeff": {"grid_search": [0.0, -0.5]}}, "entropy_coeff"),
-        ({"lr": {"by_seed": [0.1]}}, "`a.config.lr.by_seed` .*`seed` lists none"),
-        ({"seed": {"grid_search": [0]}, "env_config": {"a": {"by_seed": [1, 2]}}}, "`a.config.env_config.a.by_seed`"),
-        ({"framework": "tf2"}, "'torch'"), ({"enable_rl_module_and_learner": False}, "new API stack"),
-        ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, "minibatch_size"),
-        ({"evaluation_config": {"exploar": 1}}, "`a.config.evaluation_config.exploar` .*'explore'"),
+        ({"lrr": 1}, ("a.config.lrr", "unknown", "'lr'")),
+        ({"num_sgd_iter": 3}, ("a.config.num_sgd_iter", "unknown", "'num_epochs'")),
+        ({"lr": "fast"}, ("a.config.lr", "type", "`a.config.lr` is 'fast' .*number")),
+        ({"gamma": 1.5}, ("a.config.gamma", "range")),
+        ({"env_config": 3}, ("a.config.env_config", "type")),
+        ({"lr": {"grid_search": [0.1, "x"]}}, ("a.config.lr", "type", "'x'")),
+        ({"entropy_coeff": {"grid_search": [0.0, -0.5]}}, ("a.config.entropy_coeff",)),
+        ({"lr": {"by_seed": [0.1]}}, ("a.config.lr.by_seed",)),
+        ({"seed": {"grid_search": [0]}, "env_config": {"a": {"by_seed": [1, 2]}}}, ("a.config.env_config.a.by_seed",)),
+        ({"framework": "tf2"}, ("a.config.framework",)),
+        ({"enable_rl_module_and_learner": False}, ("a.config.enable_rl_module_and_learner",)),
+        ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, ("a.config.minibatch_size",)),
+        ({"evaluation_config": {"exploar": 1}}, ("a.config.evaluation_config.exploar", "unknown", "'explore'")),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_named(ppo, settings, told):
-    with pytest.raises(UserError, match=told) as caught:
+    with refused(*told) as caught:
         check_config("a", ppo, {"env": "CartPole-v1", **settings})
     assert "\n" not in str(caught.value)
 
@@ -85,9 +90,9 @@ def test_settings_of_single_modules_are_checked(algorithm, module, differing, to
 @pytest.mark.parametrize("algorithm", ["QMIX", "MAPPO"])
 def test_a_policy_per_agent_is_refused_where_a_team_acts_by_one(algorithm):
     found = find_algorithm(algorithm)
-    with pytest.raises(UserError, match="`policies` is 'per_agent'"):
+    with refused("a.config.policies"):
         check_config("a", found, {"env": KITCHEN, "policies": "per_agent"})
-    with pytest.raises(UserError, match="`policies` is 'per_agent'"):
+    with refused("policies"):
         found.get_default_config().environment(KITCHEN).multi_agent(policies="per_agent").validate()
 
 
@@ -95,7 +100,7 @@ def test_names_and_fields_that_are_none_are_refused():
     for name in ("Verco", *STAGE_KINDS):
         with pytest.raises(UserError, match=f"`name` is '{name}'"):
             register_algorithm(name, find_algorithm("TWOSOME"))
-    with pytest.raises(UserError, match="`algorithm` is 3"):
+    with refused("algorithm"):
         register_algorithm("Mine", 3)
     with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
         select_fields(NumericSettings, "hidens")
@@ -112,7 +117,7 @@ def test_other_defaults_keep_all_else_of_a_field():
     )
     ours, theirs = other.model_fields["hiddens"], NumericSettings.model_fields["hiddens"]
     assert (ours.description, ours.annotation) == (theirs.description, theirs.annotation)
-    with pytest.raises(UserError, match="`hiddens.0` is 0"):
+    with refused("hiddens.0", "range"):
         other(hiddens=(0,))
     config = find_algorithm("MAPPO").get_default_config()
     assert all(getattr(config, name) == value for name, value in MAPPOTraining.defaults().items())
@@ -131,14 +136,14 @@ def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs(
     config = check_config("a", emma, {"evaluation_config": played})
     check_planned_environment("a", config)
     assert config.planner is None
-    with pytest.raises(UserError, match="In `a.config.evaluation_config`: `planner` is 'scriptde'"):
+    with refused("a.config.evaluation_config.planner", "unknown"):
         check_config("a", emma, {"evaluation_config": {**played, "planner": "scriptde"}})
     later = {**played, "planner": {"name": "random", "subgoals": "/to/come/subgoals.json"}}
     check_planned_environment("a", check_config("a", emma, {"evaluation_config": later}, ["/to/come"]))
     with pytest.raises(UserError, match="`subgoals_to` is .*nobody plans"):
         check_config("a", emma, {"subgoals_to": ["alice"]})
     lost = check_config("a", emma, {"evaluation_config": {**played, "subgoals_to": ["carol"]}})
-    with pytest.raises(UserError, match="In `a.config.evaluation_config`: .*`subgoals_to` is 'carol'"):
+    with refused("a.config.evaluation_config.subgoals_to", "choice"):
         check_planned_environment("a", lost)
 
 
@@ -178,7 +183,7 @@ def test_environments():
     check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "B"]}})
     with pytest.raises(UserError, match="`layout` is 'ful'.*'full'"):
         check_environment("a", KITCHEN, {"layout": "ful"})
-    with pytest.raises(UserError, match="`map_name` is 'Z'"):
+    with refused("a.config.env_config.map_name", "choice"):
         check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "Z"]}})
     with pytest.raises(UserError, match="mean 'CartPole-v1'"):
         check_environment("a", "CartPol-v1", {})
@@ -223,18 +228,18 @@ def test_every_value_of_a_search_space_is_checked():
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "arguments", "words"),
+    ("scheduler", "arguments", "wrong"),
     [
-        ("asha", {"metric": 5}, "`a.scheduler_config.metric` is 5"),
-        ("asha", {"metric": "x", "mode": "max", "max_t": -1}, "`a.scheduler_config` does not fit"),
-        ("asha", {"grace": 1}, "`a.scheduler_config.grace` is no argument"),
-        ("pbt", {"hyperparam_mutations": {"lrr": [1]}}, "`a.scheduler_config.hyperparam_mutations.lrr` is no setting"),
-        ("pbt", {"custom_explore_fn": "os.system"}, "must be a function"),
+        ("asha", {"metric": 5}, ("a.scheduler_config.metric", "type")),
+        ("asha", {"metric": "x", "mode": "max", "max_t": -1}, ("a.scheduler_config",)),
+        ("asha", {"grace": 1}, ("a.scheduler_config.grace",)),
+        ("pbt", {"hyperparam_mutations": {"lrr": [1]}}, ("a.scheduler_config.hyperparam_mutations.lrr", "unknown")),
+        ("pbt", {"custom_explore_fn": "os.system"}, ("a.scheduler_config.custom_explore_fn", "type")),
     ],
 )
-def test_arguments_of_schedulers(scheduler, arguments, words):
+def test_arguments_of_schedulers(scheduler, arguments, wrong):
     spec = {"run": "PPO", "env": "CartPole-v1", "scheduler": scheduler, "scheduler_config": arguments}
-    with pytest.raises(UserError, match=words):
+    with refused(*wrong):
         tune_stage.check(Stage("a", make_experiment("a", spec), Path("x")), ())
 
 

@@ -18,6 +18,7 @@ from rllib_llm_comm.experiments.run_time import rehearse
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.experiments.staged import stages_of
+from tests.refusal import refused
 
 GAME = {"layout": "cramped_room", "horizon": 60, "observe": ["entities"], "action_level": "goal_cell"}
 SOUPS, KITCHEN = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/overcooked_text-v0"
@@ -177,25 +178,28 @@ def test_a_label_teacher_is_not_asked_beyond_the_limit_of_decisions(tmp_path, mo
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[1, 2]", "`--prices`"),
-        ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", "`--prices.models.m.input` is -1"),
-        ("models: {m: {input: 1, output: 2}}", "`--prices.date`"),
-        ("date: 2026-01-01\nmodels: {m: {input: 1, output: 2, output: 3}}", "'output' is given twice"),
-        (None, "cannot be read"),
+        ("[1, 2]", ("--prices", "type")),
+        ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", ("--prices.models.m.input", "range")),
+        ("models: {m: {input: 1, output: 2}}", ("--prices.date", "range")),
+        (
+            "date: 2026-01-01\nmodels: {m: {input: 1, output: 2, output: 3}}",
+            ("--prices", "invalid", "'output' is given twice"),
+        ),
+        (None, ("--prices", "invalid", "cannot be read")),
     ],
 )
 def test_a_price_list_that_is_none_is_refused_in_one_sentence(tmp_path, text, told):
     path = tmp_path / "prices.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UserError, match=told):
+    with refused(*told):
         read_prices(str(path))
 
 
 def test_a_price_list_that_is_none_is_told_before_the_stages_are_checked(tmp_path):
     file = tmp_path / "asks.yaml"
     file.write_text(yaml.safe_dump({"games": {"run": "evaluate", "config": {"checkpoint": "nowhere"}}}))
-    with pytest.raises(UserError, match="^`--prices`"):
+    with refused("--prices"):
         run_experiments(file, TrainSettings(dry_run=True, prices="exmaple"))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import load_json_option, parse_experiments, read_experiment_file
+from tests.refusal import refused
 
 OLD = """
 cartpole-ppo:
@@ -91,7 +92,7 @@ def test_python_file(tmp_path):
 
 def test_json_option():
     assert load_json_option("--stop", '{"a": 1e-3}') == {"a": 0.001}
-    with pytest.raises(UserError, match="`--stop`"):
+    with refused("--stop"):
         load_json_option("--stop", "[1]")
 
 

@@ -14,6 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.recordings import recording
 from tests.experiments import staged
 from tests.experiments.staged import check
+from tests.refusal import refused
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 PREPARE = ("manual", "translation", "subgoals", "rewards")
@@ -97,27 +98,35 @@ def test_a_manual_of_the_package_is_known_by_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("stage", "changes", "told"),
     [
-        ("manual", {"paper": "none.tex"}, "'none.tex' is no file"),
-        ("manual", {"chat": {"cassette": "sma"}}, "mean 'sama'"),
-        ("translation", {"code": ["/nowhere.py"]}, "'/nowhere.py' cannot be read"),
-        ("translation", {"manual": "none_such"}, "`translation.config.manual` is 'none_such'"),
-        ("subgoals", {"planner": {"name": "scripted"}}, "must ask a chat model"),
-        ("subgoals", {"planner": {"name": "sama", "chat": {"model": "x"}}}, "given for the whole stage"),
-        ("subgoals", {"planner": {"name": "sama", "menu": "x"}}, "`subgoals.config.planner.menu` is 'x'"),
-        ("rewards", {"subgoals": "/nowhere.json"}, "`rewards.config.subgoals` is '/nowhere.json'"),
-        ("rewards", {"fallback": "rules"}, "`rewards.config.fallback` is no known key"),
+        ("manual", {"paper": "none.tex"}, ("", "invalid", "'none.tex' is no file")),
+        ("manual", {"chat": {"cassette": "sma"}}, ("cassette", "invalid", "mean 'sama'")),
+        ("translation", {"code": ["/nowhere.py"]}, ("", "invalid", "'/nowhere.py' cannot be read")),
+        ("translation", {"manual": "none_such"}, ("translation.config.manual",)),
+        (
+            "subgoals",
+            {"planner": {"name": "scripted"}},
+            ("subgoals.config.planner.name", "invalid", "must ask a chat model"),
+        ),
+        (
+            "subgoals",
+            {"planner": {"name": "sama", "chat": {"model": "x"}}},
+            ("subgoals.config.planner.chat", "invalid", "given for the whole stage"),
+        ),
+        ("subgoals", {"planner": {"name": "sama", "menu": "x"}}, ("subgoals.config.planner.menu", "choice")),
+        ("rewards", {"subgoals": "/nowhere.json"}, ("rewards.config.subgoals",)),
+        ("rewards", {"fallback": "rules"}, ("rewards.config.fallback", "unknown")),
     ],
 )
 def test_wrong_settings_are_told_before_anything_runs(tmp_path, stage, changes, told):
     specs = stages()
     specs[stage]["config"] = {**specs[stage]["config"], **changes}
-    with pytest.raises(UserError, match=told):
+    with refused(*told):
         check(specs, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_report_of_no_stage_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no result of a stage"):
+    with refused("report.config.of"):
         check({"report": {"run": "sama_report", "config": {"of": [str(tmp_path)]}}}, tmp_path)
 
 

@@ -25,7 +25,8 @@ from rllib_llm_comm.verco.teachers import label_store
 from rllib_llm_comm.verco.verco import Verco
 from tests import toys
 from tests.experiments import staged
-from tests.experiments.staged import refused
+from tests.experiments.staged import refused_file
+from tests.refusal import refused
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 ONIONS = "rllib_llm_comm/overcooked_ai-v0"
@@ -68,25 +69,25 @@ def test_the_last_stage_is_refused_before_the_first_runs(tmp_path, run, env, con
     empty.mkdir()
     config = {key: str(empty) if value == "{}" else value for key, value in config.items()}
     last = {"run": run, "config": config, **({"env": env} if env else {})}
-    refused(tmp_path, {"labels": LABELS, "last": last}, told)
+    refused_file(tmp_path, {"labels": LABELS, "last": last}, told)
 
 
 def test_more_runners_than_cores_are_refused_unless_ray_is_told(tmp_path):
     many = available_cpus() + 1
     specs = {"labels": LABELS, "last": {"run": "Verco", "env": KITCHEN, "config": {"num_env_runners": many}}}
-    sentence = refused(tmp_path, specs)
+    sentence = refused_file(tmp_path, specs)
     assert f"`last.config.num_env_runners` is {many}" in sentence and "`--ray-num-cpus`" in sentence
     # Told, the check is passed, and the next one speaks.
     specs["last"]["config"]["message_checkpoint"] = str(tmp_path)
-    assert "policy.json" in refused(tmp_path, specs, ray_num_cpus=many + 1)
+    assert "policy.json" in refused_file(tmp_path, specs, ray_num_cpus=many + 1)
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_the_first_stage(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     specs = {"labels": LABELS, "last": {"run": "Verco", "env": KITCHEN, "config": {"device": "cuda"}}}
-    refused(tmp_path, specs, "`last.config.device` is 'cuda'")
+    refused_file(tmp_path, specs, "`last.config.device` is 'cuda'")
     specs["last"]["config"]["device"] = {"grid_search": ["cpu", "cuda"]}
-    refused(tmp_path, specs, "`last.config.device` is 'cuda'")
+    refused_file(tmp_path, specs, "`last.config.device` is 'cuda'")
 
 
 def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
@@ -102,7 +103,7 @@ def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
         ("Verco", {"max_prompt_tokens": 240, "max_candidate_tokens": 17, "messages": "none"}, 257),
     ):
         last = {"run": run, "env": KITCHEN, "config": {"base_model": str(folder), **own}}
-        sentence = refused(tmp_path, {"labels": LABELS, "last": last})
+        sentence = refused_file(tmp_path, {"labels": LABELS, "last": last})
         assert f"positions for 256 tokens, but a text may have {longest}" in sentence, sentence
 
 
@@ -120,7 +121,7 @@ def test_adapters_are_handed_on_with_their_base_model_and_its_day(tmp_path, taug
         "last": {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "${sft}", **takes}},
     }
     setting = list(takes)[-1]
-    refused(tmp_path, specs, f"`last.config.{setting}` is '{takes[setting]}'", *words)
+    refused_file(tmp_path, specs, f"`last.config.{setting}` is '{takes[setting]}'", *words)
 
 
 def cut(path):
@@ -152,7 +153,7 @@ def test_damaged_weights_are_missed_before_the_first_stage_runs(tmp_path, taken,
     }[taken]
     staged.check({"labels": LABELS, "last": last}, tmp_path)
     damage(policy / "adapters/message/adapter_model.safetensors")
-    refused(tmp_path, {"labels": LABELS, "last": last}, "last.config", "adapter_model.safetensors", told)
+    refused_file(tmp_path, {"labels": LABELS, "last": last}, "last.config", "adapter_model.safetensors", told)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_damaged_weights_are_missed_before_the_first_stage_runs(tmp_path, taken,
 )
 def test_rows_of_the_other_kind_are_missed_before_they_are_collected(tmp_path, collects, learns, wanted):
     specs = {"rows": {"run": collects, "env": KITCHEN}, "last": {"run": learns, "config": {"input_": "${rows}"}}}
-    refused(tmp_path, specs, "`last.config.input_` is the result of `rows`", f"name a stage of {wanted}")
+    refused_file(tmp_path, specs, "`last.config.input_` is the result of `rows`", f"name a stage of {wanted}")
 
 
 def test_rows_of_the_other_kind_are_no_damaged_ones(tmp_path):
@@ -211,7 +212,7 @@ def test_a_damaged_stage_record_is_named(tmp_path):
 
 def test_a_storage_path_that_takes_no_files_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="`storage_path`"):
+    with refused("storage_path"):
         staged.run({"train": {"run": "PPO", "env": "CartPole-v1"}}, tmp_path / "file" / "below")
 
 

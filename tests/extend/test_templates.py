@@ -26,6 +26,7 @@ from rllib_llm_comm.verco.message_protocol import is_understood, same_request
 from rllib_llm_comm.verco.teachers.base import TEACHERS, TeacherRequest, make_teacher
 from tests import forked
 from tests.cli.command import succeeds
+from tests.refusal import refused
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.S | re.M)
@@ -87,7 +88,7 @@ def test_one_record_makes_the_game_known_everywhere(mine):
 
     game = planning_game(env)
     assert type(game).__name__ == "CoinPlanning" and game.possible(game.state(), "ann") == ["wait"]
-    with pytest.raises(UserError, match="`rounds` is 0 .*1 to 100"):
+    with refused("rounds", "range"):
         make_env(coin.ENV_ID, rounds=0)
     with pytest.raises(UserError, match="`round` .*'rounds'"):
         make_env(coin.ENV_ID, round=2)
@@ -111,14 +112,14 @@ def test_the_teacher_labels(mine):
     assert teacher.messages(request, rng=np.random.default_rng(0)) == {"ann": "HEADS", "bob": "HIDDEN"}
     with pytest.raises(UserError, match="`teacher` is 'brif' .*'brief'"):
         make_teacher("brif")
-    with pytest.raises(UserError, match="`teacher.case` is 'title'"):
+    with refused("teacher.case", "choice"):
         make_teacher({"name": "brief", "case": "title"})
     with pytest.raises(UserError, match="`teacher.cas` .* 'case'"):
         make_teacher({"name": "brief", "cas": "upper"})
     # A training with an unknown setting does not begin.
     settings = {"env": "rllib_llm_comm/door-v0", "messages": "teacher"}
     check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "case": "upper"}})
-    with pytest.raises(UserError, match="`verco.config.teacher.cas`"):
+    with refused("verco.config.teacher.cas", "unknown"):
         check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "cas": "upper"}})
 
 
@@ -151,7 +152,7 @@ def test_the_algorithm_is_found_by_its_name(mine):
     assert find_algorithm("IPPO") is my_algorithm.IPPO
     config = check_config("ippo", my_algorithm.IPPO, {"patient": True, "env": "mine/coin-v0"})
     assert (config.gamma, config.critic_observation) == (1.0, "own")
-    with pytest.raises(UserError, match="`ippo.config.patient` is 'yes'"):
+    with refused("ippo.config.patient", "type"):
         check_config("ippo", my_algorithm.IPPO, {"patient": "yes"})
     with pytest.raises(UserError, match="'IPPO'.*`--import MODULE`"):
         find_algorithm("IPO")

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages, is_open, up_to_end
 from rllib_llm_comm.language.prompts import limit_words
+from tests.refusal import refused
 
 PROMPTS = ["next i", "get the raw kale from the shelf", "bob says wait", "next i", "put the leek on the counter"]
 
@@ -34,9 +34,9 @@ def test_limit_words_gives_one_short_printable_line(text, max_words):
 
 
 def test_bad_settings_are_refused(adapted):
-    with pytest.raises(UserError, match="max_message_words"):
+    with refused("max_message_words"):
         generate_messages(adapted, PROMPTS, max_words=0)
-    with pytest.raises(UserError, match="message_temperature"):
+    with refused("message_temperature"):
         generate_messages(adapted, PROMPTS, temperature=-1.0)
 
 

@@ -12,6 +12,7 @@ from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.scoring import score_candidates
 from tests.language.random_models import arrays
+from tests.refusal import refused
 
 PROMPTS = [
     "make a lettuce tomato salad. i am bob in the right room. i hold nothing. counter: empty. alice says: please bring "
@@ -48,5 +49,5 @@ def test_missing_extra_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(UserError, match=r"`quantization` is '8bit'.*rllib_llm_comm\[quantized\]"):
         load_base_model("embedded", "float16", "cpu", "8bit")
-    with pytest.raises(UserError, match="quantization"):
+    with refused("quantization", "choice"):
         load_base_model(quantization="2bit")

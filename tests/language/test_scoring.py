@@ -9,6 +9,7 @@ from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.scoring import MASKED, encode_candidates, score_candidates, score_texts
 from tests.language.random_models import arrays
+from tests.refusal import refused
 
 VOCABULARY = "wait get put the raw kale leek bowl counter shelf chop walk first board"
 WORDS = st.sampled_from(VOCABULARY.split())
@@ -50,7 +51,7 @@ def test_each_distinct_row_is_computed_once(adapted):
 
 def test_unknown_normalization_and_empty_candidate_are_refused(adapted):
     prompts, ids = arrays(adapted.base, [("get", ["wait"])])
-    with pytest.raises(UserError, match="'word'"):
+    with refused("score_normalization", "choice"):
         score_candidates(adapted, prompts, ids, torch.ones(1, 1), normalization="words")
     with pytest.raises(UserError, match="phrase"):
         encode_candidates(adapted.base, "", [""])

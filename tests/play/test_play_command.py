@@ -119,10 +119,10 @@ def test_a_stranger_plays_a_round_with_a_shipped_agent(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["zoo:door", "--partner", "alice=random", "--partner", "alice=stay"], "two partners"),
-        (["zoo:door", "--partner", "random", "--partner", "stay", "--partner", "stay"], "3 partners"),
-        (["zoo:door", "--partner", "carol=scripted"], "no seat 'carol'"),
-        (["zoo:door", "--consent", "nothing.txt"], "--consent 'nothing.txt'"),
+        (["zoo:door", "--partner", "alice=random", "--partner", "alice=stay"], "given twice"),
+        (["zoo:door", "--partner", "random", "--partner", "stay", "--partner", "stay"], "given 3 times"),
+        (["zoo:door", "--partner", "carol=scripted"], "no seat is 'carol'"),
+        (["zoo:door", "--consent", "nothing.txt"], "`--consent` is 'nothing.txt'"),
         (["zoo:doors", "--record", "."], "not empty"),  # before it is looked for
         (["zoo:door", "--record", "something"], "no folder"), (["zoo:door", "--trials", "2"], "`trials`"),
         (["zoo:door", "--watch", "--no-spectators"], "nobody"), (["zoo:door", "--host", ""], "`--host`"),

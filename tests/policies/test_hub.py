@@ -13,6 +13,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.policies.array_policy import ArrayPolicy
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
+from tests.refusal import refused
 
 
 @pytest.fixture
@@ -92,12 +93,12 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     again = load_policy("hf:ann/door").communication
     assert again.messages == "student" and again.message_menu == ()
     spoil(policy, model_config={**policy.manifest.model_config, "base_model": "/home/ann/llama"})
-    with pytest.raises(UserError, match="`base_model`"):
+    with refused("base_model"):
         policy.push_to_hub("ann/llama")
     officer = load_policy("zoo:red_officer")
     (tmp_path / "officer").mkdir()
     spoil(officer, env_config={**officer.manifest.env_config, "executor": f"trained:{tmp_path / 'officer'}"})
-    with pytest.raises(UserError, match=r"env_config\.executor"):
+    with refused("env_config.executor"):
         officer.push_to_hub("ann/officer")
     assert "ann/officer" not in hub.repos
     spoil(officer, env_config={**officer.manifest.env_config, "executor": "trained:hf:ann/other"})
@@ -182,10 +183,11 @@ def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
         load_policy("hf:ann/empty")
     door = load_policy("zoo:door")
     for arguments, told in (
-        ({"repo": "no name"}, "'no name'"), ({"repo": "ann"}, "user/name"), ({"licence": "mit\nx: y"}, "`licence`"),
-        ({"figures": {"return": "1.3"}}, "`figures.*number"), ({"figures": [1.3]}, "`figures`"),
+        ({"repo": "no name"}, ("", "invalid", "'no name'")), ({"repo": "ann"}, ("", "invalid", "user/name")),
+        ({"licence": "mit\nx: y"}, ("licence",)),
+        ({"figures": {"return": "1.3"}}, ("figures['return']",)), ({"figures": [1.3]}, ("figures",)),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=told):
+        with refused(*told):
             door.push_to_hub(**{"repo": "ann/door", **arguments})
     assert set(hub.repos) == {"ann/empty"}, "nothing is made on the hub before"
     assert PartnerSettings(policy="hf:ann/door").kind == "checkpoint"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners, shares, with_absolute_paths
+from tests.refusal import refused
 
 shares_of_one = st.floats(0, 1)
 words = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
@@ -50,7 +50,7 @@ def test_pools_keep_their_order_give_every_partner_its_name_and_share_and_go_thr
     st.one_of(st.floats(max_value=-1e-9), st.booleans(), st.just(float("nan")), words),
 )
 def test_numbers_out_of_their_range_are_refused_with_their_place(setting, value):
-    with pytest.raises(UserError, match=rf"`partners\[1\].{setting}` is"):
+    with refused(f"partners[1].{setting}", None):
         parse_partners(["random", {"policy": "random", setting: value}], "partners")
 
 
@@ -82,18 +82,21 @@ def test_names_tell_what_differs():
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ([], "list"), ("scripted", "list"), ([3], r"`pool\[0\]` is 3"), ([{}], r"`pool\[0\].policy` is missing"),
-        (["scriptedd"], "Did you mean 'scripted'"), ([{"policy": " "}], "`policy` is empty"),
-        ([{"policy": "random", "weigth": 1}], "Did you mean 'weight'"), ([{"policy": "random", "weight": 0}], "weight"),
-        ([{"policy": "random", "noise": 0.6, "pauses": 0.6}], "`noise` .*`pauses`.* 1"),
-        ([{"policy": "random", "habit": "one_pot"}], "`habit`.* scripted"),
-        ([{"policy": "scripted", "habit": "one pot"}], "Did you mean 'one_pot'"),
-        ([{"policy": "scripted", "greedy": True}], "`greedy`.* checkpoints"),
-        ([{"policy": "scripted", "word_order": "reversed"}], "`word_order`.* nothing"),
-        ([{"policy": "zoo:told_salad", "speech": "none", "word_noise": 0.5}], "`word_noise`.* nothing"),
-        ([{"policy": "random", "name": "a"}, {"policy": "stay", "name": "a"}], "two partners named 'a'"),
+        ([], ("pool", "invalid", "list")), ("scripted", ("pool", "invalid", "list")), ([3], ("pool[0]", "type")),
+        ([{}], ("pool[0].policy", "missing")),
+        (["scriptedd"], ("pool[0].policy", "invalid", "Did you mean 'scripted'")),
+        ([{"policy": " "}], ("pool[0].policy", "invalid", "`policy` is empty")),
+        ([{"policy": "random", "weigth": 1}], ("pool[0].weigth", "unknown", "Did you mean 'weight'")),
+        ([{"policy": "random", "weight": 0}], ("pool[0].weight", "range")),
+        ([{"policy": "random", "noise": 0.6, "pauses": 0.6}], ("pool[0].noise",)),
+        ([{"policy": "random", "habit": "one_pot"}], ("pool[0].habit", "invalid", "scripted")),
+        ([{"policy": "scripted", "habit": "one pot"}], ("pool[0].habit", "choice", "Did you mean 'one_pot'")),
+        ([{"policy": "scripted", "greedy": True}], ("pool[0].greedy",)),
+        ([{"policy": "scripted", "word_order": "reversed"}], ("pool[0].word_order",)),
+        ([{"policy": "zoo:told_salad", "speech": "none", "word_noise": 0.5}], ("pool[0].word_noise",)),
+        ([{"policy": "random", "name": "a"}, {"policy": "stay", "name": "a"}], ("pool", "invalid", "two .* 'a'")),
     ],
 )  # fmt: skip
 def test_what_is_no_pool_is_refused(value, told):
-    with pytest.raises(UserError, match=told):
+    with refused(*told):
         parse_partners(value)

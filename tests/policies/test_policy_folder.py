@@ -33,6 +33,7 @@ from rllib_llm_comm.verco.language_network import (
 )
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 from tests.hostile import Bomb
+from tests.refusal import refused
 
 
 def network_of(**settings):
@@ -138,10 +139,10 @@ def test_adapters_of_another_base_model_or_rank_are_refused(folder, tmp_path):
     other = save_tiny_model(tmp_path / "other", hidden=48)
     stranger = network_of(base_model=other)
     for source in (folder, folder / "adapters" / "message"):
-        with pytest.raises(UserError, match="base model"):
+        with refused("base_model"):
             load_adapter_of(stranger, source)
     thin = network_of(lora_r=2)
-    with pytest.raises(UserError, match="`lora_r` is 2"):
+    with refused("lora_r"):
         load_adapter_of(thin, folder)
 
 
@@ -151,7 +152,7 @@ def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_he
     assert manifest.base_model_sha256 == digest
     half = load_network(tmp_path / "policy", manifest, dtype="bfloat16")  # a GPU's training, played in float32 or so
     assert half.lm.base.sha256 == digest and base_model_digest(half.lm.base) != manifest.base_model_digest
-    with pytest.raises(UserError, match="trained on base model"):  # the rows in memory alone are others
+    with refused("base_model"):  # the rows in memory alone are others
         load_network(tmp_path / "policy", dataclasses.replace(manifest, base_model_sha256=""), dtype="bfloat16")
 
 
@@ -161,7 +162,7 @@ def test_another_base_is_told_with_both_digests(folder, network, tmp_path, caplo
     other = save_tiny_model(tmp_path / "other", hidden=48)
     others = hashlib.sha256((tmp_path / "other/model.safetensors").read_bytes()).hexdigest()
     known, here = (re.escape(f"(sha256 {digest[:12]}...)") for digest in (manifest.base_model_sha256, others))
-    with pytest.raises(UserError, match=f"{known}, whose weights are not those of .*other' {here}; use"):
+    with refused("base_model", match=f"{here}.*{known}"):
         load_network(folder, manifest, base_model=other)
     # The same shape and embedding, but another layer: only the file tells.
     shutil.copytree(network.lm.base.name, tmp_path / "tuned")

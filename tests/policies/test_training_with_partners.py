@@ -22,6 +22,7 @@ from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.rl import partners
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.verco.policy import LanguagePolicy
+from tests.refusal import refused
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -304,16 +305,16 @@ def test_wrong_settings_and_what_does_not_go_with_partners_are_refused_before_an
     talking = talker().communication(train_messages=True, message_temperature=1.0).training(message_credit="team")
     planned = config().environment("rllib_llm_comm/overcooked_ai-v0", env_config={}).planning(planner="scripted")
     for wrong, told in (
-        (config().partners(pool=["nowhere/at/all"]), "nowhere/at/all"),
-        (config().partners(pool=POOL, seat="carol"), "`seat`"),
-        (config().partners(self_play_share=1.0), "`self_play_share`"),
-        (config(CommNetConfig), "vectors"),
-        (planned, "`pool` .*`planner`"),
-        (talking.partners(pool=POOL), "`message_credit`"),
+        (config().partners(pool=["nowhere/at/all"]), ("", "invalid", "nowhere/at/all")),
+        (config().partners(pool=POOL, seat="carol"), ("seat",)),
+        (config().partners(self_play_share=1.0), ("self_play_share", "range")),
+        (config(CommNetConfig), ("pool", "invalid", "vectors")),
+        (planned, ("pool", "invalid", "`planner`")),
+        (talking.partners(pool=POOL), ("message_credit",)),
     ):
-        with pytest.raises(UserError, match=told):
+        with refused(*told):
             wrong.validate()
     with pytest.raises(UserError, match="arrays"):
         SelfPlayPPOConfig().partners(pool=POOL)
-    with pytest.raises(UserError, match="`pool`"):
+    with refused("pool", "unknown"):
         SelfPlayPPOConfig().update_from_dict({"pool": POOL})

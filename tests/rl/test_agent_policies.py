@@ -14,6 +14,7 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import read_manifest
+from tests.refusal import refused
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -193,7 +194,7 @@ def test_as_a_flat_key():
 
 
 def test_what_is_refused(tmp_path, trained):
-    with pytest.raises(UserError, match="`policies`"):
+    with refused("policies", "choice"):
         VercoConfig().multi_agent(policies="per_agents")
     with pytest.raises(UserError, match="agents are unknown"):
         VercoConfig().update_from_dict({"policies": "per_agent", "env": "no-such-game"}).validate()

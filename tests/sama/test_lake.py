@@ -24,6 +24,7 @@ from rllib_llm_comm.sama.preparation import open_game, preparation_of
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward, measure_agreement
 from tests.experiments import staged
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -290,5 +291,5 @@ def test_a_planner_draws_from_the_data_set_alone(prepared):
     # Who is out can only stay, whether that is in the data set or not.
     preparation_of(game).place(((1, 1), (2, 0)), ("fell", "walks"))
     assert planner.plan(PlanRequest(game, game.state())).by_agent()["alice"] == "go to column 1, row 1"
-    with pytest.raises(UserError, match="`subgoals` is '.*none.json'"):
+    with refused("subgoals"):
         make_planner({"name": "random", "subgoals": str(path.parent / "none.json")})

@@ -30,6 +30,7 @@ from rllib_llm_comm.sama.rewards.subgoal_rewards import (
     write_reward,
 )
 from tests.experiments import staged
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -117,7 +118,7 @@ def test_followers_command_once_and_the_nearest_number():
 
 
 def test_reds_actions_have_no_subgoals():
-    with pytest.raises(UserError, match="action_level"):
+    with refused("action_level"):
         planning_game(minirts.parallel_env(action_level="red"))
 
 
@@ -196,7 +197,7 @@ def test_the_sandbox_bounds_code_that_counts_since(war):
     example = war.plain(war.state())
     with pytest.raises(RefusedCodeError, match="KeyError: start"):
         CodeReward(SINCE)(example, example, "alice")
-    with pytest.raises(UserError, match="`state`"):
+    with refused("state"):
         CodeReward(SINCE)(example, example, "alice", {"padding": "x" * (1 << 20)})
 
 
@@ -291,7 +292,7 @@ def test_the_truth_is_refused_in_a_game_without_fog_before_anything_is_played(na
     clear = kitchen()
     asked = {"name": name, "chat": {"model": "tiny"}, "view": "truth"}
     for planner in (asked, {"name": "disturbed", "planner": asked}):
-        with pytest.raises(UserError, match="`view` is 'truth'"):
+        with refused("view"):
             PlannedSubgoals(clear.env, planner)
     make_planner({**asked, "view": "fog"}).check_game(clear)
     make_planner(asked).check_game(started()[1])

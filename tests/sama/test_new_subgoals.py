@@ -11,7 +11,6 @@ from kitchens import prompts
 from planner_model import planner
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
@@ -19,6 +18,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import kitchen_record
 from rllib_llm_comm.sama.emma.new_subgoals import KitchenSubgoals, NewSubgoalSettings
 from rllib_llm_comm.sama.recordings import recording
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -114,13 +114,14 @@ def test_a_failed_request_adds_nothing_and_a_missing_answer_ends_the_run(data_se
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "wrong"),
     [
-        (3, "`new_subgoals`"), ({"every": 1}, "`new_subgoals.planner`"),
-        ({"every": 1, "planner": {"name": "scripted"}}, "planner` is .*chat"),
-        ({"every": 1, "planner": {"name": "sama", "chat": {"cassette": "sma"}}}, "Did you mean 'sama'"),
+        (3, ("new_subgoals", "type")), ({"every": 1}, ("new_subgoals.planner", "missing")),
+        ({"every": 1, "planner": {"name": "scripted"}}, ("new_subgoals.planner", "invalid", "planner` is .*chat")),
+        ({"every": 1, "planner": {"name": "sama", "chat": {"cassette": "sma"}}},
+         ("new_subgoals.cassette", "invalid", "Did you mean 'sama'")),
     ],
 )  # fmt: skip
-def test_wrong_settings_are_told(given, said):
-    with pytest.raises(UserError, match=said):
+def test_wrong_settings_are_told(given, wrong):
+    with refused(*wrong):
         NewSubgoalSettings.checked("new_subgoals", given)

@@ -20,6 +20,7 @@ from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ChatReflector
 from rllib_llm_comm.sama.rewards.subgoal_rewards import write_reward
 from rllib_llm_comm.sama.translation import write_translator
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -107,5 +108,5 @@ def test_a_set_that_there_is_not_and_a_recording_of_another_one_are_refused():
         make_planner({"name": "sama", "chat": {"cassette": str(recording("sama"))}, **kept, "prompts": "paper"})
     for settings, more in ((SubgoalStageSettings, {}), (RewardStageSettings, {"subgoals": "x"})):
         assert settings(chat={"model": "m"}, prompts="paper", **more).prompts == "paper"
-        with pytest.raises(UserError, match="prompts"):
+        with refused("prompts", "choice"):
             settings(chat={"model": "m"}, prompts="theirs", **more)

@@ -20,6 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import PlanningGame
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -151,13 +152,13 @@ def test_without_a_usable_answer_agents_keep_their_subgoals():
 
 
 def test_games_that_do_not_fit_are_told():
-    for env, how, match in (
-        (subgoal_env(observe=["entities"]), {}, "gives subgoals itself"),
-        (parallel_env(observe=["vector"]), {}, "no `subgoal`"),
-        (kitchen_env(), {"replan": "never"}, "`replan`"),
-        (kitchen_env(), {"patience": 0}, "`patience`"),
+    for env, how, wrong in (
+        (subgoal_env(observe=["entities"]), {}, ("", "invalid", "gives subgoals itself")),
+        (parallel_env(observe=["vector"]), {}, ("", "invalid", "no `subgoal`")),
+        (kitchen_env(), {"replan": "never"}, ("replan", "choice")),
+        (kitchen_env(), {"patience": 0}, ("patience", "range")),
     ):
-        with pytest.raises(UserError, match=match):
+        with refused(*wrong):
             PlannedSubgoals(env, **how)
 
 

@@ -18,6 +18,7 @@ from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
+from tests.refusal import refused
 
 SALADS = ["tomato salad", "lettuce salad", "onion salad"]
 HIDDEN_ORDER = {"map_name": "B", "recipe": SALADS, "told_to": "planner", "max_game_steps": 40}
@@ -87,7 +88,7 @@ def test_numbers_of_subgoals_are_told_to_those_named_only():
 
 @pytest.mark.parametrize("told", ["alice", [], ["alice", "alice"], ["carol"]])
 def test_who_is_told_must_be_agents(told):
-    with pytest.raises(UserError, match="`subgoals_to"):
+    with refused("subgoals_to", None):
         PlannedSubgoals(parallel_env(**HIDDEN_ORDER), subgoals_to=told)
 
 
@@ -167,7 +168,7 @@ def test_rounds_tell_only_those_named():
 
 def test_rllib_planning_knows_the_kitchen():
     assert list(ScriptedExecutor(ENV_ID).scenarios) == ["told_to_planner", "two_foods"]
-    with pytest.raises(UserError, match="map 'B' with two cooks"):
+    with refused("map_name"):
         planning_game(parallel_env(map_name="A")).player()
     with pytest.raises(UserError, match="macro-actions"):
         planning_game(parallel_env(map_name="B", action_level="primitive")).player()

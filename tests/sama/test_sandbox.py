@@ -18,6 +18,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.rewards import sandbox_worker
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, SandboxLimits, shared_sandbox
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward
+from tests.refusal import refused
 
 STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "agent": "alice"}
 
@@ -294,13 +295,13 @@ def test_errors_can_be_pickled(sandbox):
 
 @pytest.mark.parametrize("state", [{"x": object()}, {"x": float("nan")}, {(1, 2): 3}, "x" * (1 << 21)])
 def test_states_are_plain_values(sandbox, state):
-    with pytest.raises(UserError, match="`state`"):
+    with refused("state"):
         sandbox.run(GOOD["plain"], state)
 
 
 @pytest.mark.parametrize(("name", "value"), [("seconds", 0), ("megabytes", 0), ("seconds", float("nan"))])
 def test_bad_limits_are_told(name, value):
-    with pytest.raises(UserError, match=f"`{name}`"):
+    with refused(name, "range"):
         SandboxLimits(**{name: value})
 
 

@@ -39,6 +39,7 @@ from rllib_llm_comm.sama.rewards.subgoal_rewards import (
     measure_agreement,
     write_reward,
 )
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -341,20 +342,22 @@ def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "wrong"),
     [
-        ("nobody", "`subgoal_rewards`"), (3, "`subgoal_rewards`"), ({"name": "code"}, "subgoal_rewards.path`"),
-        ({"name": "code", "path": "nowhere"}, "'nowhere'"), ({"name": "code", "paths": "x"}, "subgoal_rewards.paths`"),
-        ({"name": "judge", "chat": {}}, "subgoal_rewards.chat`"),
-        ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, "subgoal_rewards.fallback`"),
-        ({"name": "exact", "fallback": "none"}, "subgoal_rewards.fallback`"),
+        ("nobody", ("subgoal_rewards", "choice")), (3, ("subgoal_rewards",)),
+        ({"name": "code"}, ("subgoal_rewards.path", "missing")),
+        ({"name": "code", "path": "nowhere"}, ("subgoal_rewards.path",)),
+        ({"name": "code", "paths": "x"}, ("subgoal_rewards.paths", "unknown")),
+        ({"name": "judge", "chat": {}}, ("subgoal_rewards.chat", "range")),
+        ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, ("subgoal_rewards.fallback", "choice")),
+        ({"name": "exact", "fallback": "none"}, ("subgoal_rewards.fallback", "unknown")),
     ],
 )  # fmt: skip
-def test_bad_settings_are_told(settings, words, tmp_path):
-    with pytest.raises(UserError, match=words):
+def test_bad_settings_are_told(settings, wrong, tmp_path):
+    with refused(*wrong):
         make_rewards(settings)
     (tmp_path / "wait.py").write_bytes(b"\x80\x81")  # no text
-    with pytest.raises(UserError, match="cannot be read"):
+    with refused("subgoal_rewards.path"):
         make_rewards({"name": "code", "path": str(tmp_path)})
 
 

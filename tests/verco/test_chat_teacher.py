@@ -15,6 +15,7 @@ from rllib_llm_comm.chat.chat_model import ChatDownError, ChatError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, portable_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher, is_garbage, is_refusal, parse_messages
+from tests.refusal import refused
 
 AGENTS = ("alice", "bob")
 REQUEST = TeacherRequest(
@@ -187,7 +188,7 @@ def test_a_revoked_key_is_no_single_failure_and_failures_can_be_asked_for():
 
 
 def test_what_a_user_must_mend_raises():
-    with ChatServer("alice: hi you") as server, pytest.raises(UserError, match="`budget`"):
+    with ChatServer("alice: hi you") as server, refused("budget"):
         ask(server, budget=1e-9, price_per_million_input=1.0)
     with pytest.raises(UserError, match="NO_SUCH_KEY"):
         ChatTeacher(model="gpt", api_key_env="NO_SUCH_KEY").messages(REQUEST, rng=np.random.default_rng(0))
@@ -197,5 +198,5 @@ def test_what_a_user_must_mend_raises():
 def test_bad_settings(setting, value):
     settings = {"name": "chat", "model": "x", setting: value}
     for use in (make_teacher, portable_teacher):
-        with pytest.raises(UserError, match=f"`teacher.{setting}`"):
+        with refused(f"teacher.{setting}", None):
             use(settings)

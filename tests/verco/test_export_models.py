@@ -25,6 +25,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
 from rllib_llm_comm.verco.language_network import LanguageNetwork, check_adapter_of, load_adapter_of
 from rllib_llm_comm.verco.settings import LanguageModelSettings
+from tests.refusal import refused
 
 PROMPT = "i am alice. the plum door is right. i say:"
 CHAT = [{"role": "user", "content": PROMPT}]
@@ -122,8 +123,11 @@ def test_adapters_in_bfloat16_take_half_the_bytes_and_compute_nearly_the_same(ch
     base = logits(network.lm.base.model, network)
     assert (found - known).abs().mean() < 0.05 * (known - base).abs().mean()
     assert "PEFT adapters (bfloat16)" in (tmp_path / "out/README.md").read_text()
-    for options, words in (({"dtype": "float8"}, "`dtype`"), ({"dtype": "float16", "merge": True}, "merge")):
-        with pytest.raises(UserError, match=words):
+    for options, wrong in (
+        ({"dtype": "float8"}, ("dtype", "choice")),
+        ({"dtype": "float16", "merge": True}, ("dtype",)),
+    ):
+        with refused(*wrong):
             export_models(checkpoint, tmp_path / "other", **options)
 
 
@@ -180,6 +184,6 @@ def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, 
     for told, fits in ((name or settings["base_model_name_or_path"], True), ("somebody/elses", False)):
         (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
         network = LanguageNetwork(LanguageModelSettings())
-        with contextlib.nullcontext() if fits else pytest.raises(UserError, match="on base model 'somebody/elses'"):
+        with contextlib.nullcontext() if fits else refused("base_model"):
             check_adapter_of(folder, "embedded")
             load_adapter_of(network, folder)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from toys import language_model, randomise
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import IGNORED, UTTERANCE_IDS, TextObservation, UtteranceEncoder, encode_examples
 from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
+from tests.refusal import refused
 
 PROMPTS = ["you see red. i say:", "you are alice in the left room. i say:", "i say:"]
 MESSAGES = ["i see red", "please bring the tomato", ""]
@@ -38,7 +38,7 @@ def test_log_probs_equal_a_plain_loop(adapted):
 
 
 def test_too_long_rows_are_refused(random_base):
-    with pytest.raises(UserError, match="`max_prompt_tokens`"):
+    with refused("max_prompt_tokens"):
         encode_examples(random_base, PROMPTS, MESSAGES, 3)
 
 
@@ -132,5 +132,5 @@ def test_arrays_fit_their_spaces(network):
             row = encoder.encode(views()[0], said)
             for name, space in encoder.space().items():
                 assert space.contains(row[name]), name
-    with pytest.raises(UserError, match="max_prompt_tokens"):
+    with refused("max_prompt_tokens"):
         UtteranceEncoder(network.lm.base, 4, 5).encode(views()[0], written(network, "i see red"))[UTTERANCE_IDS]

@@ -17,6 +17,7 @@ from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, same_request
 from rllib_llm_comm.verco.settings import CommunicationSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
+from tests.refusal import refused
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -207,7 +208,7 @@ def test_what_cannot_be_served_is_told(model, tmp_path):
         said(protocol_of(server, tmp_path), model, fresh())
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(UserError, match="`message_server.adapter_folder`"):
+    with refused("message_server.adapter_folder"):
         protocol_of(server, blocked)
 
 

@@ -13,6 +13,7 @@ from toys import talkers
 from rllib_llm_comm import TWOSOMEConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.packaged_examples import examples
+from tests.refusal import refused
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -28,7 +29,7 @@ def test_trains_in_silence(tmp_path):
         algo.restore_from_path(path)
         manifest = json.loads((tmp_path / "checkpoint/policy/policy.json").read_text())
         change(tmp_path / "checkpoint", model_config={**manifest["model_config"], "lora_r": 99})
-        with pytest.raises(UserError, match="`lora_r` .* 99"):
+        with refused("lora_r"):
             algo.restore_from_path(path)
         change(tmp_path / "checkpoint", algorithm="Verco", model_config=manifest["model_config"])
         with pytest.raises(UserError, match="checkpoint of Verco"):
@@ -56,9 +57,9 @@ def test_learns_to_do_what_the_text_says():
 
 
 def test_messages_and_unknown_systems_are_refused():
-    with pytest.raises(UserError, match="`published`"):
+    with refused("published", "choice"):
         TWOSOMEConfig().published("gpt")
-    with pytest.raises(UserError, match="`messages`"):
+    with refused("messages"):
         talkers(TWOSOMEConfig, {"length": 6}).communication(messages="student").validate()
 
 

@@ -73,7 +73,8 @@ def parse(name: str) -> Opponent:
     if level not in LEVELS:
         raise UserError(
             f"`opponent` is {name!r} but must be one of {', '.join(map(repr, LEVELS))}, perhaps with {TOWER!r} "
-            f"behind it and army types, such as 'medium{TOWER}:DRAGON'.{did_you_mean(level, LEVELS)}"
+            f"behind it and army types, such as 'medium{TOWER}:DRAGON'.{did_you_mean(level, LEVELS)}",
+            "unknown",
         )
     kinds = listed.split("+") if listed else []
     for kind in kinds:

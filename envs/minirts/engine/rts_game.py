@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
@@ -27,17 +27,22 @@ UNITS_AT = 2
 _COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what", "target")
 
 
-class RTSSettings(Settings):
+class Economy(Settings):
+    """What players have."""
+
+    money: int = Field(500, ge=0, le=LARGEST)
+    """Gold of each player at the start."""
+    unit_cap: int = Field(50, ge=0, le=LARGEST)
+    """Most units and buildings per player; 0 for no cap."""
+
+
+class RTSSettings(Economy):
     """Settings of a game."""
 
     map: MapSettings = MapSettings()
     """The map."""
     opponents: tuple[str | None, str | None] = (None, None)
     """Per player the scripted opponent that plays (`opponents.parse`), or `None` where orders come from outside."""
-    money: int = Field(500, ge=0)
-    """Money of each player at the start."""
-    unit_cap: int = Field(50, ge=0)
-    """Most units and buildings per player; 0 for no cap."""
     max_tick: int = Field(20_000, ge=0)
     """Tick at which the game is a draw; 0 for never."""
     frame_skip: int = Field(50, ge=1)

@@ -12,7 +12,14 @@ from pydantic import Field
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, Observation
+from rllib_llm_comm.policies.array_policy import (
+    MOST_SIZE,
+    AgentRequest,
+    ArrayMemory,
+    ArrayPolicy,
+    Observation,
+    VectorRecord,
+)
 from rllib_llm_comm.policies.numeric_network import (
     CRITIC_STATE,
     STATE,
@@ -24,13 +31,9 @@ from rllib_llm_comm.policies.numeric_network import (
 )
 
 
-class NumericRecord(NumericSettings):
+class NumericRecord(NumericSettings, VectorRecord):
     """`model_config` in the policy folder of agents that see numbers."""
 
-    size: int = Field(ge=1, le=MOST_SIZE)
-    """Length of an agent's vector."""
-    actions: int = Field(ge=1, le=MOST_SIZE)
-    """Number of actions."""
     critic_size: int | None = Field(None, ge=1, le=MOST_SIZE)
     """Length of what a central critic reads; None where it sees what the actor sees."""
     team: Several[str] = ()

@@ -152,7 +152,7 @@ class BestResponsePPO(Responder, SelfPlayPPO):
         """
         if pool.self_play_share != self.config.self_play_share:
             raise UserError(
-                f"the pool's `self_play_share` is {pool.self_play_share!r} but must be that of the config, "
+                f"`self_play_share` of the pool is {pool.self_play_share!r} but must be that of the config, "
                 f"{self.config.self_play_share!r}, on which the rows of a batch depend."
             )
         self._pool = pool

@@ -28,7 +28,7 @@ from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePP
 from rllib_llm_comm.baselines.population.kitchen_partners import read_policy
 from rllib_llm_comm.baselines.population.responder import (
     POPULATION,
-    MemberKinds,
+    MemberSettings,
     Met,
     PopulationConfigMixin,
     PopulationMixin,
@@ -65,7 +65,7 @@ _NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num
                    "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
 
 
-class FCPPopulation(MemberKinds):
+class FCPPopulation(MemberSettings):
     """The population of self-play."""
 
     population_size: int = Field(8, ge=1, le=_SEEDS)
@@ -89,10 +89,6 @@ class FCPPopulation(MemberKinds):
     once more when it goes on with a run; `FCP.from_checkpoint` does not."""
     num_cpus_per_member: float = Field(1, gt=0)
     """CPUs of a task."""
-    members_at_once: int | None = Field(None, ge=0, le=LARGEST)
-    """Members for which a trial of Tune reserves CPUs; None: as many as this machine has cores, at most all. On a
-    cluster give their number. Without Tune all that Ray has are used. 0: one after the other in the algorithm's own
-    process, without Ray tasks."""
 
 
 @dataclass

@@ -33,7 +33,7 @@ from typing_extensions import Self
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.baselines.population.responder import (
     POPULATION,
-    MemberKinds,
+    MemberSettings,
     Met,
     PopulationConfigMixin,
     PopulationMixin,
@@ -53,7 +53,7 @@ _MOST = 10**6
 Setting = int | float
 
 
-class PBTSettings(MemberKinds):
+class PBTSettings(MemberSettings):
     """The population."""
 
     size: int = Field(3, ge=2, le=_MOST)
@@ -74,10 +74,6 @@ class PBTSettings(MemberKinds):
     kept: Literal["last", "best"] = "last"
     """The policy that checkpoints hold. `"last"` (Carroll's published scores): agent 0 as it is. `"best"`: the snapshot
     of any agent with the highest mean points with all agents."""
-    members_at_once: int | None = Field(None, ge=0, le=_MOST)
-    """Runs that Tune reserves CPUs for, one each; None (ours): as many as this machine has cores, `size` at most.
-    Without Tune Ray's free CPUs decide. 0: all runs one after the other in the algorithm's own process, without Ray
-    tasks."""
 
     @model_validator(mode="after")
     def _half_in_each_seat(self) -> Self:

@@ -19,7 +19,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, shown
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.policy_manifest import names_a_folder
@@ -31,13 +31,17 @@ POPULATION = "population"
 AS_PARTNER = "as_partner"
 
 
-class MemberKinds(Settings):
-    """In what members differ beside their seeds."""
+class MemberSettings(Settings):
+    """In what members differ beside their seeds, and how many are trained at once."""
 
     member_kinds: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Name -> settings in which members of this kind differ from the others, and `as_partner`: keys of
     `PartnerSettings` that hold while such a member is a partner, such as `{"noise": 0.2}`. Members take the kinds in
     turn. None: they differ by their seeds alone (ours)."""
+    members_at_once: int | None = Field(None, ge=0, le=LARGEST)
+    """Members in training for which a trial of Tune reserves CPUs; None (ours): as many as this machine has cores, at
+    most all. On a cluster give their number. Without Tune all that Ray has are used. 0: one after the other in the
+    algorithm's own process, without Ray tasks."""
 
 
 class PopulationConfigMixin(StrictConfigMixin):

@@ -18,7 +18,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.baselines.population.cole import COLEConfigMixin, COLEMixin, COLESettings
 from rllib_llm_comm.baselines.population.fcp import FCPConfigMixin, FCPMixin, FCPPopulation
 from rllib_llm_comm.baselines.population.pbt import PBTConfigMixin, PBTMixin, PBTSettings
-from rllib_llm_comm.baselines.population.responder import AS_PARTNER, Matches, Met, Responder
+from rllib_llm_comm.baselines.population.responder import AS_PARTNER, Matches, MemberSettings, Met, Responder
 from rllib_llm_comm.core.errors import LARGEST, UserError, within
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
@@ -267,7 +267,15 @@ def _load(learner: Any, files: Mapping[str, bytes]) -> None:
             take_files(module.unwrapped().network, files)
 
 
-class TalkersPopulation(FCPPopulation):
+class OnOneBaseModel(MemberSettings):
+    """Members that talk share a base model where one is trained after the other."""
+
+    members_at_once: int | None = Field(0, ge=0, le=LARGEST)
+    """0 (ours): members are trained one after the other in the algorithm's own process, on one base model. Else Ray
+    tasks, each with a base model of its own; None: as many as this machine has cores, at most all."""
+
+
+class TalkersPopulation(OnOneBaseModel, FCPPopulation):
     """The population of agents that talk with themselves."""
 
     population_size: int = Field(4, ge=2, le=1000)
@@ -278,9 +286,6 @@ class TalkersPopulation(FCPPopulation):
     """Iterations of a part of a member's training: what a crash loses at most (ours)."""
     member_keep_every: int = Field(2, ge=1, le=LARGEST)
     """Iterations between the policies among which the half-way one is chosen (ours)."""
-    members_at_once: int | None = Field(0, ge=0, le=LARGEST)
-    """0 (ours): members are trained one after the other in the algorithm's own process, on one base model. Else as of
-    `FCPPopulation`: Ray tasks, each with a base model of its own."""
 
 
 class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
@@ -366,19 +371,14 @@ class VercoFCP(FCPMixin, Talkers):
     config_class = VercoFCPConfig
 
 
-class TalkersPBT(PBTSettings):
+class TalkersPBT(OnOneBaseModel, PBTSettings):
     """A population of agents that talk with each other."""
 
-    size: int = Field(3, ge=2, le=1000)
-    """K, agents (Carroll)."""
     run_batches: int = Field(1, ge=1, le=LARGEST)
     """Train batches of one PPO run with one partner. 1 (ours); Carroll: 3 of 12,000 steps."""
     selection_games: int = Field(8, ge=2, le=LARGEST)
     """Games of each pair of two agents for the fitness, an even number: half of them in each seat. 8 (ours); Carroll:
     6."""
-    members_at_once: int | None = Field(0, ge=0, le=LARGEST)
-    """0 (ours): runs are done one after the other in the algorithm's own process, on one base model. Else as of
-    `PBTSettings`: Ray tasks, each with a base model of its own."""
 
 
 class VercoPBTConfig(PBTConfigMixin, TalkersConfig):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice, require_number
-from rllib_llm_comm.core.settings import FreshWeights, Settings, Several
+from rllib_llm_comm.core.settings import FreshWeights, Seeded, Settings, Several
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.minirts.env import MiniRTS
@@ -84,7 +84,7 @@ class OfficerSettings(FreshWeights):
         return self.replace(critic_observation="own", init_seed=None)
 
 
-class _Side(Settings):
+class _Side(Seeded):
     """The side of the officers, and whom it plays."""
 
     opponent: str = "medium2"
@@ -93,13 +93,16 @@ class _Side(Settings):
     """Commanders of the side (SAMA)."""
 
 
-class OfficerDemonstrationSettings(_Side):
+class _Timed(_Side):
+    max_tick: int = Field(_MAX_TICK, ge=100, le=LARGEST)
+    """Length of a game (RED)."""
+
+
+class OfficerDemonstrationSettings(_Timed):
     """Settings of demonstrations; people's games took their place in the paper, so all of it is ours."""
 
     games: int = Field(400, ge=1, le=10**6)
     """Number of games; the people's data of the paper: about 4,600."""
-    max_tick: int = Field(_MAX_TICK, ge=100, le=10**9)
-    """Length of a game (RED)."""
     commanders: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = {"oracle": 0.4, "random": 0.4, "adversarial": 0.2}
     """Share of games of each scripted commander, by name; not all 0."""
     delay: float = Field(0.2, ge=0, le=0.99)
@@ -108,8 +111,6 @@ class OfficerDemonstrationSettings(_Side):
     """Chance that what it orders has a wrong target."""
     rule: Literal["turns", "same", "majority"] = "turns"
     """Rule of the label: whose order counts where officers of a side differ (`CollectiveLabels`)."""
-    seed: int = Field(0, ge=0)
-    """The same seed gives the same demonstrations."""
 
     @field_validator("commanders")
     @classmethod
@@ -129,7 +130,14 @@ class OfficerDemonstrationSettings(_Side):
         return {name: value for name, value in self.to_dict().items() if name != "games"}
 
 
-class OfficerCloningSettings(Settings):
+class HeldOut(Settings):
+    """How what is cloned is judged."""
+
+    held_out: float = Field(0.1, ge=0.01, le=0.5)
+    """Share of the demonstrated games that is held out (ours)."""
+
+
+class OfficerCloningSettings(HeldOut):
     """Settings of the behaviour cloning before RL; those of the original code unless marked."""
 
     network: OfficerSettings = OfficerSettings()
@@ -143,8 +151,6 @@ class OfficerCloningSettings(Settings):
     idle: float = Field(0.3, ge=1e-3, le=1)
     """Share of the decisions at which nothing was ordered that is taken in a pass; each counts for as many as are left
     out (ours)."""
-    held_out: float = Field(0.1, ge=0.01, le=0.5)
-    """Share of the games that is held out (ours)."""
     seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
     """Seed of weights and batches."""
     start: str | None = None
@@ -158,20 +164,16 @@ class _OfficerGames(_Side):
     """The officers: "scripted", "trained:CHECKPOINT" or "switch:TOLD:UNTOLD"."""
     games: int = Field(100, ge=1, le=LARGEST)
     """Games per commander, or per unit told and not told."""
-    seed: int = Field(0, ge=0, le=LARGEST)
-    """Seed of the first game; the others count up."""
     side_by_side: int = Field(16, ge=1, le=LARGEST)
     """Games that are played at once; more of them take less time each and change no result."""
 
 
-class OfficerScoreSettings(_OfficerGames):
+class OfficerScoreSettings(_OfficerGames, _Timed):
     """Settings of the games."""
 
     commanders: Several[str] = Field(default_factory=_commanders)
     """Names of scripted commanders, such as oracle,none,random:0.5,adversarial; "random:0.5" says a random command with
     that probability at each decision, and else nothing."""
-    max_tick: int = Field(_MAX_TICK, ge=100, le=LARGEST)
-    """Length of a game."""
 
     @field_validator("commanders")
     @classmethod

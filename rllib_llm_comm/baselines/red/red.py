@@ -46,6 +46,7 @@ from rllib_llm_comm.baselines.red.officer_cloning import (
 )
 from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork, OfficerSettings, distinct_views
 from rllib_llm_comm.baselines.red.officer_policy import load_officer
+from rllib_llm_comm.baselines.red.officer_settings import HeldOut
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.policies.numeric_network import BY_TEAM
@@ -81,7 +82,7 @@ _NETWORK = ("filters", "stride", "width", "words", "keys")
     minibatch_size=256,
     train_batch_size_per_learner=4000,
 )
-class REDTraining(MAPPOTraining):
+class REDTraining(HeldOut, MAPPOTraining):
     """The optimisation; RED's and SAMA's values where they are known, at a size for two cores."""
 
     method: Literal["red", "rl", "joint"] = "red"
@@ -116,8 +117,6 @@ class REDTraining(MAPPOTraining):
     """As `OfficerCloningSettings.idle` (ours)."""
     clone_grad_clip: float = Field(0.5, ge=1e-12, le=1e6)
     """Gradient norm allowed in the cloning phase."""
-    held_out: float = Field(0.1, ge=0.01, le=0.5)
-    """Share of the demonstrated games that is held out (ours)."""
     won_ratio: float = Field(1.0, ge=0, le=1e3)
     """|D_k| : |D|; 0 for an empty D_k (RED)."""
     nll_limit: float | None = Field(1.1, ge=1e-3, le=1e3)

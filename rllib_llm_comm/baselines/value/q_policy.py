@@ -14,18 +14,22 @@ from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, agent_inp
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, flat, open_actions
+from rllib_llm_comm.policies.array_policy import (
+    MOST_SIZE,
+    AgentRequest,
+    ArrayMemory,
+    ArrayPolicy,
+    VectorRecord,
+    flat,
+    open_actions,
+)
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
 
 
-class QRecord(QSettings):
+class QRecord(QSettings, VectorRecord):
     """`model_config` in the policy folder of a team that learned by value decomposition."""
 
-    size: int = Field(ge=1, le=MOST_SIZE)
-    """Length of the longest agent's vector."""
-    actions: int = Field(ge=1, le=MOST_SIZE)
-    """Number of actions of the agent that has most."""
     agents: int = Field(ge=1, le=MOST_SIZE)
     """Number of agents."""
     state_size: Literal[0]

@@ -135,7 +135,7 @@ class EmmaEncoder:
 def _filled(tokens: Sequence[int], length: int, what: str, text: str) -> np.ndarray:
     if len(tokens) > length:
         raise UserError(
-            f"the {what} {text[:60]!r}... has {len(tokens)} tokens, but `max_{what}_tokens` is {length}; raise it."
+            f"`max_{what}_tokens` is {length} but the {what} {text[:60]!r}... has {len(tokens)} tokens; raise it."
         )
     row = np.full(length, PAD, np.int32)
     row[: len(tokens)] = tokens

@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID, SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
-from rllib_llm_comm.sama.data_set import SubgoalDataset, digest_of, distinct, propose_states, words_of
+from rllib_llm_comm.sama.data_set import StatesApart, SubgoalDataset, digest_of, distinct, propose_states, words_of
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
@@ -30,14 +30,14 @@ from rllib_llm_comm.sama.planners.chat import ChatPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.preparation import Transition, open_game, played_with, preparation_class, preparation_of
-from rllib_llm_comm.sama.rewards.subgoal_rewards import checked_reward, told_manual
+from rllib_llm_comm.sama.rewards.subgoal_rewards import RewardChecks, checked_reward, told_manual
 
 logger = logging.getLogger(__name__)
 
 ENCOUNTERED, BY_MODEL = ("encountered", "model")
 
 
-class NewSubgoalSettings(Settings):
+class NewSubgoalSettings(RewardChecks, StatesApart):
     """Settings by which a data set of subgoals grows while agents train on it."""
 
     every: int = Field(ge=1, le=LARGEST)
@@ -48,18 +48,6 @@ class NewSubgoalSettings(Settings):
     """Most states in which the planner is asked each time (ours)."""
     states_by: Literal["encountered", "model"] = "encountered"
     """"encountered" (SAMA): states in which the training games are; "model" (ours): the chat model proposes them."""
-    apart: float = Field(default=0.0, ge=0, le=2)
-    """Least distance of a new state's words to those of all that were asked before, 1 minus the cosine of their mean
-    token vectors; 0 takes all that differ (ours; SAMA asks its model)."""
-    text_encoder: str = "embedded"
-    """The frozen text encoder that compares them."""
-    manual: str = ""
-    """File of the manual for proposed states and reward code; empty: the game's own."""
-    steps: int = Field(default=300, ge=1, le=LARGEST)
-    """Steps in which reward code is compared with the game's own test (ours)."""
-    least_agreement: float = Field(default=0.8, ge=0, le=1)
-    """Least share of judgements that agree; code below it is left out, and its subgoal with it (ours; SAMA checks
-    nothing)."""
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:

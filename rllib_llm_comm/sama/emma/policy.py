@@ -14,7 +14,7 @@ from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayPolicy
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, ActorRecord, AgentRequest, ArrayPolicy
 from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, FORBIDDEN, STATE
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import granted
@@ -74,15 +74,13 @@ class FrozenActor:
         return self._network.actor.mixed_in(table)
 
 
-class EmmaRecord(EmmaSettings):
+class EmmaRecord(EmmaSettings, ActorRecord):
     """`model_config` in the policy folder of agents that read maps."""
 
     symbols: int = Field(ge=1, le=MOST_SIZE)
     """Number of symbols of the maps."""
     shape: Several[Annotated[int, Field(ge=1, le=MOST_SIZE)]] = Field(min_length=2, max_length=2)
     """Height and width of the maps, in cells."""
-    actions: int = Field(ge=1, le=MOST_SIZE)
-    """Number of actions."""
     state_size: int = Field(ge=0, le=MOST_SIZE)
     """Length of the state that the critic reads; 0 for none."""
 

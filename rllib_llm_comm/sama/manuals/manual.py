@@ -91,6 +91,13 @@ def read_manual(path: str | os.PathLike[str]) -> str:
     return text
 
 
+class ManualShown(Settings):
+    """Settings of who is shown a manual."""
+
+    manual: str = ""
+    """Manual that the model is shown: a file, or one that comes with the package; empty: the game's own."""
+
+
 class ManualSettings(Settings):
     """Settings of the making of a manual."""
 

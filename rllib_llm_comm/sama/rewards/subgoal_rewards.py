@@ -23,7 +23,7 @@ from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomic
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.manuals.manual import ManualShown, read_manual
 from rllib_llm_comm.sama.planning_game import OURS, PlanningGame, State, SubgoalStarts, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
@@ -270,6 +270,16 @@ def _outcome(reward: SubgoalReward, step: Transition, agent: str, start: PlainSt
     if done:
         return "both" if said else "missed"
     return "false_alarms" if said else "neither"
+
+
+class RewardChecks(ManualShown):
+    """By what reward code is written, and when it is good enough."""
+
+    steps: int = Field(300, ge=1, le=100_000)
+    """Steps of disturbed scripted play in which the code is compared with the game's own test (ours)."""
+    least_agreement: float = Field(0.8, ge=0, le=1)
+    """Least share of judgements that agree; code below it is left out, and its subgoal with it (ours; SAMA checks
+    nothing)."""
 
 
 def told_manual(game: PlanningGame, manual: str = "") -> str:

@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from rllib_llm_comm.chat.chat_model import begun_at_once, concurrent_questions, side_by_side
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import SideBySide
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model, resolve_device
@@ -61,17 +61,13 @@ class CollectionReport:
         return asdict(self)
 
 
-class CollectionSettings(Settings):
+class CollectionSettings(SideBySide):
     """What collections of labels and of demonstrations are told."""
 
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment."""
     teacher: str | dict[str, Any] | SkipJsonSchema[Teacher] = "scripted"
     """Who says what agents should say: a teacher's name, or a mapping with `name` and its settings."""
     max_decisions: int = Field(200_000, ge=1)
     """No further games are begun after so many decisions (ours). With a larger number it goes on."""
-    num_envs: int = Field(16, ge=1)
-    """Games played side by side (ours)."""
     max_message_words: int = Field(10, ge=1)
     """Longer messages of the teacher are cut. Verco: 10."""
     max_empty_moments: int = Field(100, ge=1)
@@ -79,8 +75,9 @@ class CollectionSettings(Settings):
     max_stale_decisions: int = Field(20_000, ge=1)
     """Ends with the rows that are there when so many decisions in a row brought no new one: the game seems to show no
     others (ours)."""
-    seed: int = Field(0, ge=0)
-    """The same seed gives the same rows."""
+    random_share: float = Field(0.25, ge=0, le=1)
+    """Share of actions that are drawn uniformly and played, so that more states are met; a demonstration holds the
+    player's choice all the same. Verco: 0; 0.25 (ours)."""
 
     @field_validator("env_config", "teacher", "player", mode="before", check_fields=False)
     @classmethod
@@ -342,8 +339,6 @@ class LabelSettings(BaseModelSettings, CollectionSettings):
     """Most different messages kept of one observation (ours)."""
     policy: Literal["base", "random"] = "base"
     """`"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely."""
-    random_share: float = Field(0.25, ge=0, le=1)
-    """Share of actions that are drawn uniformly instead, so that more states are met. 0 in the paper; 0.25 (ours)."""
     teacher_share: float = Field(0.5, ge=0, le=1)
     """Share of actions in which the teacher's own advice is followed, if it has one, so that late states are met, too.
     0 in the paper; 0.5 (ours)."""
