@@ -46,7 +46,7 @@ from rllib_llm_comm.experiments.search_space import check_searches, grid_points,
 from rllib_llm_comm.experiments.stage_links import check_adapters, check_played_games, check_restored, check_rows
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, config_identity
-from rllib_llm_comm.experiments.tune_state import unsigned_parts
+from rllib_llm_comm.experiments.tune_state import unusable_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.policies.recorded_settings import reaches_outside, vouched_for_game
@@ -77,7 +77,7 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
     for name in file.model:
         if name not in MODEL_SETTINGS:
             names = names_and_hint(name, MODEL_SETTINGS)
-            raise UserError(f"`{MODEL}.{name}` is no setting of a language model; known are {names}")
+            raise UserError(f"`{MODEL}.{name}` is no setting of a language model; known are {names}", "unknown")
     filled, taken = {}, False
     for stage, experiment in file.experiments.items():
         takes = () if "base_model" in experiment.config else known(experiment.run)
@@ -144,7 +144,7 @@ def run_file(
             cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings), refused)
             for stage in training if settings.resume else ():
                 if stage.name in to_run and _is_unfinished(stage, stage.record()):
-                    unsigned_parts(stage)
+                    unusable_parts(stage)
         stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
         say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
         if settings.dry_run:
@@ -339,7 +339,7 @@ def check_stages(
                 raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
             except UserError as error:
                 if refused is None:
-                    raise UserError(_as_written(str(error), outputs)) from error
+                    raise UserError(_as_written(str(error), outputs), error.code) from error
                 refused.append(stage.name)
             future = str(stage.folder.absolute() / _NOT_YET)
             missing = (*missing, future)

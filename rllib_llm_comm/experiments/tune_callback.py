@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -19,8 +20,8 @@ from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.study_results import ITERATION, read_rows
 from rllib_llm_comm.experiments.console import StoppedError, TrainingTable, lookup
 from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.experiments.tune_state import SEAL, keep_state, remove_incomplete, seal
-from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
+from rllib_llm_comm.experiments.tune_state import keep_state, remove_incomplete
+from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, seal_checkpoint
 from rllib_llm_comm.rl.epoch_progress import read_progress
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ class SafeKeeping(Callback):
         self._stage = stage
         self._states = OwnStates(stage.folder)
         self._states.begin(stage.fingerprint)
-        self._kept = 0  # when the state was written that was copied last
         self._staging: Path | None = None
         self._interrupted = interrupted
         self._notify = notify
@@ -100,12 +100,11 @@ class SafeKeeping(Callback):
         metrics = {key: value for key, value in (trial.last_result or {}).items() if key != "config"}
         place = Path(checkpoint.path)
         try:
-            seal(place, json.loads(json.dumps(metrics, cls=SafeFallbackEncoder)))
             if place.is_dir():  # not where this process cannot see it, as in a cluster without a common disk
-                sign_checkpoint(place, self._stage.experiment.run)
+                plain = json.loads(json.dumps(metrics, cls=SafeFallbackEncoder, nan_str=math.nan))
+                seal_checkpoint(place, self._stage.experiment.run, plain)
         except OSError as error:  # Tune only logs it
             self._fault = error
-            (place / SEAL).unlink(missing_ok=True)  # else one without a signature would count as whole
             raise
         remove_incomplete(place.parent)
         if self._interrupted.is_set():
@@ -143,19 +142,18 @@ class SafeKeeping(Callback):
             self._notify("Stopping: a checkpoint is written after this iteration. Ctrl-C once more stops at once.")
             self._told = True
 
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Copies the state of the run."""
-        if self._staging is not None:
-            self._kept = keep_state(self._stage.folder, self._staging, self._kept)
-
     def get_state(self) -> None:
-        """Signs the state: Tune asks for this when it has written its files and has not yet copied them to the results.
+        """Signs and copies the state: Tune asks for this when it has written it, before it copies it to the results.
 
         So a kill at any moment leaves no whole state without a signature.
         """
-        if self._staging is not None:
-            with contextlib.suppress(OSError):  # a full disk: this state is passed over then, the one before it stays
-                self._states.sign(path for path in sorted(self._staging.glob("*")) if path.suffix in (".json", ".pkl"))
+        if self._staging is None:
+            return
+        # Of a run that goes on, Tune has copied all JSON files to its staging folder, and would put them back.
+        (self._staging / SIGNATURE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk: this state is passed over then, the one before it stays
+            self._states.sign(path for path in sorted(self._staging.glob("*")) if path.suffix in (".json", ".pkl"))
+            keep_state(self._stage.folder, self._staging)
 
 
 class EndedTrials(Callback):
@@ -224,68 +222,51 @@ def catch_stop() -> Iterator[threading.Event]:
         restore()
 
 
-RESULTS = "result.json"
+class CurveTable(CSVLoggerCallback):
+    """Writes `progress.csv` with the rows of `result.json`; `CurveRows` begins it, and comes behind it."""
 
-
-def drop_rows(path: Path, after: int | None) -> list[dict[str, Any]]:
-    """Takes the rows of lost iterations, those `after` one, out of a `result.json`, and gives the rows that stay.
-
-    With `None` only those go that another row has taken back. No file is as good as an empty one.
-    """
-    if not path.exists():
-        return []
-    rows = [row for row in read_rows(path) if after is None or row.get(ITERATION, 0) <= after]
-    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
-    return rows
+    def begin(self, trial: Trial, rows: list[dict[str, Any]]) -> None:
+        """Begins the table of a trial anew."""
+        self.log_trial_end(trial)
+        place = Path(trial.storage.trial_fs_path, "progress.csv")
+        self._trial_files[trial] = place.open("w", encoding="utf-8", newline="")
+        self._trial_csv[trial], self._trial_continue[trial] = None, False
+        for row in rows:
+            self.log_trial_result(0, trial, row)
 
 
 class CurveRows(JsonLoggerCallback):
-    """Writes `result.json`: the results of the run as it went on, one line per iteration, ascending."""
+    """Writes `result.json`: the results of the run as it went on, one line per iteration, ascending.
 
-    def __init__(self) -> None:
+    Tune's own logger writes to its staging folder, from where rows reach the results many seconds later: a kill would
+    lose those of iterations whose checkpoint stays.
+    """
+
+    def __init__(self, table: CurveTable) -> None:
         super().__init__()
+        self._table = table
         self._last: dict[Trial, int] = {}
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Takes out rows that were lost with what came after the checkpoint."""
+        """Takes out rows that a later one has taken back, and the one that was cut off."""
         trial.init_local_path()
         self.update_config(trial, trial.config)
-        checkpoint = trial.latest_checkpoint_result
-        begins = 0 if checkpoint is None else checkpoint.metrics.get(ITERATION)
-        rows = drop_rows(_place(trial, RESULTS), begins if isinstance(begins, int) else None)
+        path = Path(trial.storage.trial_fs_path, "result.json")
+        rows = read_rows(path) if path.exists() else []
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+        self._table.begin(trial, rows)
         self._last[trial] = rows[-1].get(ITERATION, 0) if rows else 0
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Adds a row."""
         if trial not in self._last:
             self.log_trial_start(trial)
-        number = int(result[ITERATION])
-        if number <= self._last[trial]:  # it took over a checkpoint on the way
-            drop_rows(_place(trial, RESULTS), number - 1)
-        with _place(trial, RESULTS).open("a", encoding="utf-8") as handle:
+        with Path(trial.storage.trial_fs_path, "result.json").open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(result, cls=SafeFallbackEncoder) + "\n")
-        self._last[trial] = number
+        before, self._last[trial] = self._last[trial], int(result[ITERATION])
+        if self._last[trial] <= before:  # it went on from an earlier iteration
+            self.log_trial_start(trial)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """Forgets the trial."""
         self._last.pop(trial, None)
-
-
-class CurveTable(CSVLoggerCallback):
-    """Writes `progress.csv` with the rows of `result.json`; comes behind `CurveRows`."""
-
-    def log_trial_start(self, trial: Trial) -> None:
-        """Begins the table anew with the rows that stay."""
-        if trial in self._trial_files:
-            self._trial_files[trial].close()
-        self._trial_files[trial] = _place(trial, "progress.csv").open("w", encoding="utf-8", newline="")
-        self._trial_csv[trial], self._trial_continue[trial] = None, False
-        rows = _place(trial, RESULTS)
-        for row in read_rows(rows) if rows.exists() else []:
-            self.log_trial_result(0, trial, row)
-
-
-def _place(trial: Trial, name: str) -> Path:
-    folder = Path(trial.storage.trial_fs_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / name

@@ -57,9 +57,8 @@ from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.tune_state import (
     check_restore,
     find_state,
-    put_unsigned_aside,
+    put_aside,
     repair_state,
-    sealed_metrics,
     whole_checkpoints,
 )
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest, require_same_network
@@ -238,7 +237,8 @@ def _run_trials(
     with catch_stop() as interrupted:
         keeping = SafeKeeping(stage, interrupted, say)
         # The row of an iteration is in its file before its checkpoint is sealed and signed.
-        callbacks = [EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping]
+        curve = CurveTable()
+        callbacks = [EndedTrials(searcher), curve, CurveRows(curve), TableCallback(table), keeping]
         try:
             analysis = tune.run(
                 with_policy_folder(algorithm),
@@ -315,12 +315,11 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
     Without a state that can be read, a single trial goes on from its newest whole checkpoint. Nothing is
     deleted: what cannot be used is renamed.
     """
-    for sentence in put_unsigned_aside(stage):
+    for sentence in put_aside(stage):
         say(sentence)
     states = OwnStates(stage.folder)
-    if state := find_state(stage.folder, trials, lambda *file: stage.trust or states.holds_content(*file)):
-        for sentence in repair_state(state, stage.folder):
-            say(sentence)
+    if state := find_state(stage.folder, lambda *file: stage.trust or states.holds_content(*file)):
+        repair_state(state, stage.folder)
         states.sign([state])
         say("Continuing where the last call stopped.")
         return True, None
@@ -335,18 +334,11 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
             )
         return False, stage.experiment.restore
     say(f"Continuing from {short_path(whole[-1])}.")
-    _keep_rows(whole[-1], folders[kept.index(whole[-1].parent)])
+    trial, curve = whole[-1].parent, "result.json"
+    if (trial / curve).exists():
+        (began := folders[kept.index(trial)]).mkdir()
+        shutil.copyfile(trial / curve, began / curve)
     return False, str(whole[-1])
-
-
-def _keep_rows(checkpoint: Path, trial: Path) -> None:
-    """Gives a trial the rows of the one whose checkpoint it goes on from."""
-    from rllib_llm_comm.experiments.tune_callback import RESULTS, drop_rows
-
-    if (checkpoint.parent / RESULTS).exists():
-        trial.mkdir()
-        shutil.copyfile(checkpoint.parent / RESULTS, trial / RESULTS)
-        drop_rows(trial / RESULTS, (sealed_metrics(checkpoint) or {}).get("training_iteration"))
 
 
 def _raise_failures(stage: Stage, trials: list[Trial]) -> None:

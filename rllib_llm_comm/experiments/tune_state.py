@@ -9,81 +9,144 @@ import json
 import pickletools
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import (
-    digest_of,
-    move_aside,
-    open_regular,
-    read_foreign_json,
-    sync_tree,
-    write_atomically,
-)
+from rllib_llm_comm.core.files import move_aside, open_regular, read_foreign_json, write_atomically
 from rllib_llm_comm.experiments.console import short_path
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
-from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, signed_algorithm
+from rllib_llm_comm.policies.signatures import (
+    OwnStates,
+    is_own_checkpoint,
+    is_whole,
+    sealed_metrics,
+    signed_algorithm,
+)
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.tune.experiment import Trial
 
-SEAL = "complete.json"
 _INCOMPLETE = "incomplete_"
-_MOST_BYTES = 2**27  # of a seal, of a state, and of all that its copy holds
-
-
-def seal(checkpoint: Path, metrics: Mapping[str, Any]) -> None:
-    """Waits until a finished checkpoint is on the disk itself, then says so in a file of its own.
-
-    `metrics` is the result of the training iteration it was written after; must be JSON-able.
-
-    Raises:
-        OSError: If the disk fails; the checkpoint does not count then.
-    """
-    sync_tree(checkpoint)
-    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / SEAL)
-    files = {str(path.relative_to(checkpoint)): digest_of(path) for path in paths}
-    write_atomically(checkpoint / SEAL, json.dumps({"files": files, "metrics": dict(metrics)}) + "\n")
-
-
-def sealed_metrics(checkpoint: Path) -> dict[str, Any] | None:
-    """The result that a checkpoint was sealed with; `None` without a (readable) seal."""
-    content = _read_seal(checkpoint)
-    return None if content is None else dict(content["metrics"])
+_MOST_BYTES = 2**27  # of a state, and of all that its copy holds
 
 
 def whole_checkpoints(trial: Path) -> list[Path]:
     """The checkpoints of a trial from which training can go on, the newest last: sealed, with all of their files."""
-    return [path for path in _checkpoints(trial) if _seal_holds(path)]
+    return [path for path in _checkpoints(trial) if is_whole(path)]
 
 
-def put_incomplete_aside(trial: Path) -> list[Path]:
-    """Renames checkpoints that are not whole, so that nothing is written or read there; gives their former paths."""
-    whole = set(whole_checkpoints(trial))
-    incomplete = [path for path in _checkpoints(trial) if path not in whole]
-    for path in incomplete:
-        move_aside(path, _INCOMPLETE + path.name)
-    return incomplete
+def _checkpoints(trial: Path) -> list[Path]:
+    return sorted(path for path in trial.glob(f"checkpoint_{6 * '[0-9]'}") if path.is_dir())
 
 
 def remove_incomplete(trial: Path) -> None:
-    """Deletes what `put_incomplete_aside` renamed; to be called when a newer checkpoint is sealed."""
+    """Deletes checkpoints that `put_aside` found without a seal; to be called when a newer one is sealed."""
     for path in trial.glob(f"{_INCOMPLETE}checkpoint_*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def highest_number(trial: Path) -> int:
-    """The largest number of a checkpoint of a trial, whole or not; -1 where there is none."""
-    names = [path.name.removeprefix(_INCOMPLETE) for path in trial.glob("*checkpoint_*") if path.is_dir()]
-    numbers = [name.removeprefix("checkpoint_").split("-")[0] for name in names]
-    return max((int(number) for number in numbers if number.isdigit()), default=-1)
+STATE_COPY = "tune_state.json.gz"
+STATE_FILES = "experiment_state-*.json"
+_SEARCHER_FILES = "basic-variant-state-*.json"  # pickles
+# What Tune still meant to do with each trial after its save or its last result; it keeps both in its state. For a trial
+# that died in a save it notes STOP, and would end it after the first save of the run that goes on.
+_DECISIONS = ("_cached_trial_decisions", "_queued_trial_decisions")
 
 
-def pickle_ends(path: Path) -> bool:
+def keep_state(folder: Path, staging: Path) -> None:
+    """Copies the state that Tune has written to its staging folder to the stage's, before Tune itself does so in place.
+
+    Raises:
+        OSError: If the disk fails; the copy before stays.
+    """
+    state = max(staging.glob(STATE_FILES))
+    packed = {path.name: base64.b64encode(path.read_bytes()).decode() for path in (state, _searcher_of(state))}
+    write_atomically(folder / STATE_COPY, gzip.compress(json.dumps(packed).encode(), compresslevel=1))
+
+
+def find_state(folder: Path, may_use: Callable[[str, bytes], bool]) -> Path | None:
+    """The newest state in a stage's folder from which Tune can go on; newer ones are moved out of its sight.
+
+    Args:
+        folder: The stage's folder.
+        may_use: True if a file of this name and content may be unpickled; asked of all that the copy brings back.
+    """
+    for name, content in _read_copy(folder).items():
+        if may_use(name, content):
+            write_atomically(folder / name, content)
+    found = max(filter(_is_usable, folder.glob(STATE_FILES)), default=None)
+    for path in folder.glob(STATE_FILES):
+        if found is None or path.name > found.name:
+            move_aside(path, f"damaged_{path.name}")
+    return found
+
+
+def repair_state(path: Path, folder: Path) -> None:
+    """Makes the trials of a state go on from their newest checkpoints in a stage's folder, of which all are whole.
+
+    Decisions that were still to be carried out are dropped: the iterations they followed from are done again, and
+    decided anew, unless their checkpoint is whole.
+    """
+    from ray.tune.experiment import Trial
+
+    content = read_foreign_json(path, _MOST_BYTES)
+    repaired: list[tuple[str, str]] = []
+    for description, metadata in content["trial_data"]:
+        trial = Trial.from_json_state(description)
+        trial.restore_run_metadata(metadata)
+        _repair_trial(trial, folder / trial.storage.trial_dir_name)
+        trial.invalidate_json_state()
+        trial.run_metadata.invalidate_cache()
+        repaired.append(trial.get_json_state())
+    runner = {**content["runner_data"], **{name: {} for name in _DECISIONS}}
+    write_atomically(path, json.dumps({**content, "runner_data": runner, "trial_data": repaired}))
+
+
+def _repair_trial(trial: Trial, place: Path) -> None:
+    """Tells a trial its checkpoints; it is done if the newest was made at its end, and is not if that one is lost."""
+    from ray.train._internal.session import _TrainingResult
+    from ray.tune import Checkpoint
+
+    storage, manager = trial.storage, trial.run_metadata.checkpoint_manager
+    fresh = type(manager)(replace(manager.checkpoint_config, num_to_keep=None))  # it would delete what is too many
+    whole = {path.name: sealed_metrics(path) or {} for path in _checkpoints(place)}
+    for name, metrics in whole.items():
+        # Tune itself puts the present place of the results for the one that they had.
+        before = Checkpoint(f"{storage.trial_fs_path}/{name}", storage.storage_filesystem)
+        fresh.register_checkpoint(_TrainingResult(checkpoint=before, metrics=metrics))
+    fresh._checkpoint_config = manager.checkpoint_config
+    trial.run_metadata.checkpoint_manager = fresh
+    newest, latest = max(whole, default=""), manager.latest_checkpoint_result
+    if whole:
+        number = int(newest.removeprefix("checkpoint_"))
+        storage.current_checkpoint_index = max(number, storage.current_checkpoint_index)
+    if whole and whole[newest].get("done"):
+        trial.run_metadata.last_result = {**whole[newest], "config": trial.config}
+        trial.status = trial.TERMINATED
+    elif latest is not None and Path(latest.checkpoint.path).name > newest:
+        trial.status = trial.PENDING
+
+
+def _searcher_of(state: Path) -> Path:
+    """Which trials are still to be made, as Tune wrote it beside a state; without it Tune would make all once more."""
+    return state.with_name(state.name.replace("experiment_state", "basic-variant-state"))
+
+
+def _is_usable(state: Path) -> bool:
+    try:
+        content = read_foreign_json(state, _MOST_BYTES)
+    except (OSError, ValueError):
+        return False
+    trials = content.get("trial_data") if isinstance(content, Mapping) else None
+    return isinstance(trials, list) and bool(trials) and _pickle_ends(_searcher_of(state))
+
+
+def _pickle_ends(path: Path) -> bool:
     """True if a pickle was written to its end; its operations are gone through without doing any of them."""
     try:
         with path.open("rb") as handle:
@@ -92,169 +155,6 @@ def pickle_ends(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _checkpoints(trial: Path) -> list[Path]:
-    return sorted(path for path in trial.glob("checkpoint_*") if path.is_dir())
-
-
-def _read_seal(checkpoint: Path) -> dict[str, Any] | None:
-    try:
-        content = read_foreign_json(checkpoint / SEAL, _MOST_BYTES)
-    except (OSError, ValueError):
-        return None
-    valid = isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics"))
-    return content if valid else None
-
-
-def _seal_holds(checkpoint: Path) -> bool:
-    content = _read_seal(checkpoint)
-    if content is None:
-        return False
-    try:
-        return all(digest_of(checkpoint / name) == digest for name, digest in content["files"].items())
-    except OSError:
-        return False
-
-
-STATE_COPY = "tune_state.json.gz"
-STATE_FILES = "experiment_state-*.json"
-# Further files that Tune reads of an earlier call (pickles, whatever their names): trials that are still to be made,
-# and the memory of its callbacks.
-_OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callback-states-*.pkl")
-# What Tune still meant to do with each trial after its save or its last result; it keeps both in its state. For a trial
-# that died in a save it notes STOP, and would end it after the first save of the run that goes on.
-_DECISIONS = ("_cached_trial_decisions", "_queued_trial_decisions")
-
-
-def keep_state(folder: Path, staging: Path, kept: int) -> int:
-    """Copies Tune's state from its staging folder to the stage's if Tune has written it anew.
-
-    Times are in ns: `kept` is when the state was written that was copied last, the result that of the copy now.
-
-    Raises:
-        OSError: If the disk fails; the copy before stays.
-    """
-    states = sorted(staging.glob(STATE_FILES))
-    if not states or (written := states[-1].stat().st_mtime_ns) == kept:
-        return kept
-    files = [states[-1], *(sorted(staging.glob(form))[-1] for form in _OTHER_FILES if list(staging.glob(form)))]
-    packed = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
-    write_atomically(folder / STATE_COPY, gzip.compress(json.dumps(packed).encode(), compresslevel=1))
-    return written
-
-
-def find_state(folder: Path, trials: int, may_use: Callable[[str, bytes], bool]) -> Path | None:
-    """The newest state in a stage's folder that can be read; damaged ones are moved out of Tune's sight.
-
-    Args:
-        folder: The stage's folder.
-        trials: Number of the stage's trials.
-        may_use: True if a file of this name and content may be unpickled; asked of all that the copy would bring back.
-    """
-    for path in (path for form in _OTHER_FILES for path in folder.glob(form)):
-        if not pickle_ends(path):
-            move_aside(path, f"damaged_{path.name}")
-    copy = {name: content for name, content in _read_copy(folder).items() if may_use(name, content)}
-    kept = next((name for name in sorted(copy) if name.startswith("experiment_state-")), "")
-    for path in sorted(folder.glob(STATE_FILES), reverse=True):
-        if path.name < kept:
-            break
-        if _trial_data(path):
-            if _knows_all_trials(folder, path, trials):
-                return path
-            break
-        move_aside(path, f"damaged_{path.name}")
-    for name, content in copy.items():
-        write_atomically(folder / name, content)
-    state = folder / kept
-    if kept and _trial_data(state):
-        return state
-    for path in folder.glob(STATE_FILES):
-        move_aside(path, f"damaged_{path.name}")
-    return None
-
-
-def repair_state(path: Path, folder: Path) -> list[str]:
-    """Makes the trials of a state that can be read go on from their newest whole checkpoints in a stage's folder.
-
-    Decisions that were still to be carried out are dropped: the iterations they followed from are done again, and
-    decided anew, unless their checkpoint is whole.
-
-    Returns:
-        Sentences about checkpoints that were passed over.
-    """
-    from ray.tune.experiment import Trial
-
-    content = read_foreign_json(path, _MOST_BYTES)
-    told: list[str] = []
-    repaired: list[tuple[str, str]] = []
-    for description, metadata in content["trial_data"]:
-        trial = Trial.from_json_state(description)
-        trial.restore_run_metadata(metadata)
-        told += _repair_trial(trial, folder / trial.storage.trial_dir_name)
-        trial.invalidate_json_state()
-        trial.run_metadata.invalidate_cache()
-        repaired.append(trial.get_json_state())
-    runner = {**content["runner_data"], **{name: {} for name in _DECISIONS}}
-    write_atomically(path, json.dumps({**content, "runner_data": runner, "trial_data": repaired}))
-    return told
-
-
-def _repair_trial(trial: Trial, place: Path) -> list[str]:
-    from ray.train._internal.checkpoint_manager import _CheckpointManager
-    from ray.train._internal.session import _TrainingResult
-    from ray.tune import Checkpoint, CheckpointConfig
-
-    number = highest_number(place)
-    aside = put_incomplete_aside(place)
-    whole = whole_checkpoints(place)
-    manager = trial.run_metadata.checkpoint_manager
-    known = {Path(found.checkpoint.path).name: found.metrics for found in manager.best_checkpoint_results}
-    if latest := manager.latest_checkpoint_result:
-        known[Path(latest.checkpoint.path).name] = latest.metrics
-    settings = manager.checkpoint_config
-    fresh = _CheckpointManager(
-        CheckpointConfig(
-            checkpoint_score_attribute=settings.checkpoint_score_attribute,
-            checkpoint_score_order=settings.checkpoint_score_order,
-        )
-    )
-    for checkpoint in whole:
-        metrics = known.get(checkpoint.name) or sealed_metrics(checkpoint) or {}
-        # Tune itself puts the present place of the results for the one that they had.
-        before = Checkpoint(f"{trial.storage.trial_fs_path}/{checkpoint.name}", trial.storage.storage_filesystem)
-        fresh.register_checkpoint(_TrainingResult(checkpoint=before, metrics=metrics))
-    fresh._checkpoint_config = settings  # only now, as it would delete what is too many
-    trial.run_metadata.checkpoint_manager = fresh
-    trial.storage.current_checkpoint_index = max(number, trial.storage.current_checkpoint_index)
-    _set_status(trial, whole, known)
-    return [f"{path.parent.name}/{path.name} is not whole and is passed over." for path in aside]
-
-
-def _set_status(trial: Trial, whole: list[Path], known: Iterable[str]) -> None:
-    """A trial is done if its newest checkpoint was written at its end, and is not if that one is lost."""
-    newest = whole[-1].name if whole else ""
-    last = sealed_metrics(whole[-1]) if whole else None
-    if last is not None and last.get("done") and trial.status != trial.TERMINATED:
-        trial.run_metadata.last_result = {**last, "config": trial.config}
-        trial.status = trial.TERMINATED
-    elif trial.status == trial.TERMINATED and max(known, default="") > newest:
-        trial.status = trial.PENDING
-
-
-def _knows_all_trials(folder: Path, state: Path, trials: int) -> bool:
-    """True if trials that are not in a state can still be made: Tune keeps what is to come in a file of its own."""
-    return len(_trial_data(state)) >= trials or any(list(folder.glob(form)) for form in _OTHER_FILES[:2])
-
-
-def _trial_data(path: Path) -> list[Any]:
-    try:
-        content = read_foreign_json(path, _MOST_BYTES)
-    except (OSError, ValueError):
-        return []
-    data = content.get("trial_data") if isinstance(content, Mapping) else None
-    return data if isinstance(data, list) else []
 
 
 def _read_copy(folder: Path) -> dict[str, bytes]:
@@ -268,7 +168,7 @@ def _read_copy(folder: Path) -> dict[str, bytes]:
     except (OSError, EOFError, zlib.error, ValueError, AttributeError, TypeError, RecursionError):
         return {}
     # Of other names it could replace anything in the folder, such as the file with the signatures.
-    forms = (STATE_FILES, *_OTHER_FILES)
+    forms = (STATE_FILES, _SEARCHER_FILES)
     return {name: held for name, held in found.items() if any(fnmatch.fnmatchcase(name, form) for form in forms)}
 
 
@@ -304,17 +204,17 @@ def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
         )
 
 
-def unsigned_parts(stage: Stage) -> list[Path]:
-    """The state files and checkpoints that Tune would unpickle and that were not written here; none of a trusted stage.
+def unusable_parts(stage: Stage) -> list[Path]:
+    """The state files and checkpoints that were not written here; of a trusted stage, checkpoints that are not whole.
 
     Raises:
         UserError: If nothing there was written here: then this is somebody else's run.
     """
-    if stage.trust:
-        return []
-    states = OwnStates(stage.folder)
-    files = sorted({path for form in _UNPICKLED for path in stage.folder.glob(form)})
     checkpoints = [path for path in sorted(stage.folder.glob("trial_*/checkpoint_*")) if path.is_dir()]
+    if stage.trust:
+        return [path for path in checkpoints if not is_whole(path)]
+    files = sorted({path for form in _UNPICKLED for path in stage.folder.glob(form)})
+    states = OwnStates(stage.folder)
     unsigned = [path for path in files if not states.holds(path)]
     unsigned += [path for path in checkpoints if not is_own_checkpoint(path)]
     if unsigned and len(unsigned) == len(files) + len(checkpoints) and not states.has_begun(stage.fingerprint):
@@ -325,8 +225,8 @@ def unsigned_parts(stage: Stage) -> list[Path]:
     return unsigned
 
 
-def put_unsigned_aside(stage: Stage) -> list[str]:
-    """Renames what Tune would unpickle and was not written here: half written in a kill, changed, or from elsewhere.
+def put_aside(stage: Stage) -> list[str]:
+    """Renames what a stage cannot go on from: half written in a kill, changed, or from elsewhere.
 
     Checkpoints that were never sealed are put aside as incomplete, and are deleted when the next one is whole.
 
@@ -337,9 +237,10 @@ def put_unsigned_aside(stage: Stage) -> list[str]:
         UserError: If nothing there was written here.
     """
     told = []
-    for path in unsigned_parts(stage):
-        kind = "unsigned" if path.is_file() or (path / SEAL).is_file() else "incomplete"
+    for path in unusable_parts(stage):
+        kind = "unsigned_"
         if path.is_dir():
             told.append(f"{path.parent.name}/{path.name} is not whole and is passed over.")
-        move_aside(path, f"{kind}_{path.name}")
+            kind = _INCOMPLETE if stage.trust or sealed_metrics(path) is None else kind
+        move_aside(path, f"{kind}{path.name}")
     return told

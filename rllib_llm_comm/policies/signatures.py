@@ -1,9 +1,12 @@
-"""Signatures of the checkpoints and run states that this user's `rllib train` wrote on this machine.
+"""Seals of checkpoints, and signatures of the run states that this user's `rllib train` wrote on this machine.
 
 RLlib and Ray Tune unpickle what they go on from, and a pickle can run any program. So `rllib train` signs what it
 writes with a secret that only this user can read (HMAC-SHA256 over the names and digests of all files), and goes on
 from nothing else unless the user says `--trust`. Signed folders may be moved and copied; a changed, added or missing
 file breaks the signature. Nothing is unpickled to find out.
+
+A checkpoint's seal is its last file: it lists the digests of the others. Where they hold the checkpoint is whole,
+whoever wrote it; where the code over them holds with this user's secret it is also own.
 """
 
 from __future__ import annotations
@@ -15,17 +18,17 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import digest_of, read_foreign_json, state_folder, write_atomically
+from rllib_llm_comm.core.files import digest_of, read_foreign_json, state_folder, sync_tree, write_atomically
 
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"
 _KEY_BYTES = 32
-_MOST_BYTES = 2**20  # of a file with signatures
+_MOST_BYTES = 2**24  # of a file with signatures
 # Tune writes its state again and again, and a kill leaves an earlier one.
 _MOST_STATES = 256
 
@@ -82,29 +85,50 @@ def _key() -> bytes | None:
     return key if len(key) == _KEY_BYTES else None
 
 
-def sign_checkpoint(folder: Path, algorithm: str) -> None:
-    """Signs a checkpoint to which nothing is added any more.
+def seal_checkpoint(folder: Path, algorithm: str, metrics: Mapping[str, Any] | None = None) -> None:
+    """Waits until a checkpoint to which nothing is added any more is on the disk itself, then says so, and signs it.
+
+    `metrics` is the result of the training iteration it was written after, of plain values.
 
     Raises:
-        OSError: If the disk fails.
+        OSError: If the disk fails; the checkpoint does not count then.
         UserError: If there is no secret (`make_key` makes it).
     """
+    sync_tree(folder)
     key, files = _key(), _digests(folder)
     if key is None or files is None:
         raise UserError(f"{str(folder)!r} cannot be signed: the secret is missing, or it holds links.")
-    code = _code(key, "checkpoint", [algorithm, files])
-    write_atomically(folder / SIGNATURE, json.dumps({"algorithm": algorithm, "code": code}) + "\n")
+    content = {"algorithm": algorithm, "metrics": dict(metrics or {}), "files": files}
+    code = _code(key, "checkpoint", content)
+    write_atomically(folder / SIGNATURE, json.dumps({**content, "code": code}) + "\n")
+
+
+def sealed_metrics(folder: Path) -> dict[str, Any] | None:
+    """The result that a checkpoint was sealed with; `None` without a (readable) seal."""
+    seal = _read_seal(folder)
+    return None if seal is None else seal["metrics"]
+
+
+def is_whole(folder: Path) -> bool:
+    """True if a checkpoint is sealed and has all of its files, whoever wrote them."""
+    seal = _read_seal(folder)
+    try:
+        return seal is not None and seal["files"].items() <= (_digests(folder) or {}).items()
+    except OSError:
+        return False
 
 
 def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
     """The algorithm that a checkpoint is of, if it was written here and not changed since; otherwise `None`."""
-    key, content = _key(), _read(Path(folder) / SIGNATURE)
-    if key is None or not isinstance(content, dict):
+    key, seal = _key(), _read(Path(folder) / SIGNATURE)
+    if key is None or not isinstance(seal, dict) or (files := _digests(Path(folder))) is None:
         return None
-    algorithm, code = content.get("algorithm"), content.get("code")
-    if not isinstance(algorithm, str) or not isinstance(code, str) or (files := _digests(Path(folder))) is None:
+    algorithm, code = seal.get("algorithm"), seal.pop("code", None)
+    signed = {**seal, "files": files} if "files" in seal else [algorithm, files]  # as earlier versions did
+    try:
+        return algorithm if hmac.compare_digest(ascii(code), ascii(_code(key, "checkpoint", signed))) else None
+    except RecursionError:  # somebody else's, nested too deeply
         return None
-    return algorithm if hmac.compare_digest(code, _code(key, "checkpoint", [algorithm, files])) else None
 
 
 def is_own_checkpoint(folder: str | os.PathLike[str]) -> bool:
@@ -190,6 +214,14 @@ def _digests(folder: Path) -> dict[str, str] | None:
         if path.is_file() and path != folder / SIGNATURE:
             found[path.relative_to(folder).as_posix()] = digest_of(path)
     return found or None
+
+
+def _read_seal(folder: Path) -> dict[str, Any] | None:
+    for name in (SIGNATURE, "complete.json"):  # in a file of its own: of earlier versions
+        content = _read(folder / name)
+        if isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics")):
+            return content
+    return None
 
 
 def _read(path: Path) -> Any:

@@ -16,7 +16,8 @@ from rllib_llm_comm.baselines.population.responder import Met
 from rllib_llm_comm.baselines.population.talkers import VercoFCP, VercoPBT
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
-from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
+from rllib_llm_comm.policies.signatures import make_key, seal_checkpoint
+from tests.refusal import refused
 from tests.running import running
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
@@ -186,36 +187,54 @@ def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.population(size=1), "`population_size` is 1"),
-        (lambda c: c.population(member_kinds=["a"]), "`member_kinds` is .* mapping"),
-        (lambda c: c.population(member_kinds={"a/b": {}}), "`member_kinds.a/b` .*letters"),
-        (lambda c: c.population(member_kinds=dict.fromkeys("abcd", {})), "`member_kinds` has 4"),
-        (lambda c: c.population(member_kinds={"a": {"base_model": "smollm2"}}), "`member_kinds.a` .*'base_model'"),
-        (lambda c: c.population(member_kinds={"a": {"message_checkpoint": OTHER_BASE}}), "`member_kinds.a.message_"),
-        (lambda c: c.population(member_kinds={"a": {"messages": "menu"}}), "`member_kinds.a`, with which"),
-        (lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}), "`member_kinds.a.messages`"),
-        (lambda c: c.population(member_settings={"messages": "other_moments"}), "`member_settings.messages`"),
-        (lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}), "as_partner.word_noise`"),
-        (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "`member_kinds.a.*'unstuck'"),
+        (lambda c: c.population(size=1), ("population_size", "range")),
+        (lambda c: c.population(member_kinds=["a"]), ("member_kinds", "type")),
+        (lambda c: c.population(member_kinds={"a/b": {}}), ("member_kinds.a/b",)),
+        (
+            lambda c: c.population(member_kinds=dict.fromkeys("abcd", {})),
+            ("member_kinds", "invalid", "`member_kinds` has 4"),
+        ),
+        (lambda c: c.population(member_kinds={"a": {"base_model": "smollm2"}}), ("member_kinds.a",)),
+        (
+            lambda c: c.population(member_kinds={"a": {"message_checkpoint": OTHER_BASE}}),
+            ("member_kinds.a.message_checkpoint",),
+        ),
+        (
+            lambda c: c.population(member_kinds={"a": {"messages": "menu"}}),
+            ("", "invalid", "`member_kinds.a`, with which"),
+        ),
+        (lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}), ("member_kinds.a.messages",)),
+        (lambda c: c.population(member_settings={"messages": "other_moments"}), ("member_settings.messages",)),
+        (
+            lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}),
+            ("member_kinds.a.as_partner.word_noise", "range"),
+        ),
+        (
+            lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}),
+            ("member_kinds.a.as_partner", "invalid", "`member_kinds.a.*'unstuck'"),
+        ),
         (
             lambda c: c.population(member_kinds={"a": {"messages": "none", "as_partner": {"word_noise": 0.2}}}),
-            "`member_kinds.a.as_partner.word_noise` .*'none'",
+            ("member_kinds.a.as_partner.word_noise",),
         ),
-        (lambda c: c.population(member_kinds={"a": {"as_partner": "noise"}}), "as_partner` is 'noise'"),
-        (lambda c: c.partners(pool=["scripted"]), "`pool`"),
-        (lambda c: c.env_runners(num_env_runners=2), "`num_env_runners`"),
-        (lambda c: c.multi_agent(policies="per_agent"), "'per_agent'"),
-        (lambda c: c.planning(planner="scripted"), "`planner`"),
+        (
+            lambda c: c.population(member_kinds={"a": {"as_partner": "noise"}}),
+            ("member_kinds.a.as_partner", "invalid", "as_partner` is 'noise'"),
+        ),
+        (lambda c: c.partners(pool=["scripted"]), ("pool",)),
+        (lambda c: c.env_runners(num_env_runners=2), ("num_env_runners",)),
+        (lambda c: c.multi_agent(policies="per_agent"), ("policies",)),
+        (lambda c: c.planning(planner="scripted"), ("planner",)),
     ],
 )
 def test_populations_that_cannot_be_are_refused(change, why):
-    with pytest.raises(UserError, match=why):
+    with refused(*why):
         change(fcp()).validate()
 
 
 @pytest.mark.parametrize("config", [VercoFCPConfig, VercoPBTConfig, VercoCOLEConfig])
 def test_members_of_all_methods_speak_for_themselves(config):
-    with pytest.raises(UserError, match="`messages` is 'other_moments'"):
+    with refused("messages"):
         small(config()).communication(messages="other_moments").validate()
 
 
@@ -226,7 +245,7 @@ def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
     rates = [algo.run_config({"lr": 2 * config.lr}, kind, [0]).critic_lr for kind in config.member_kinds]
     assert algo.run_config({}, "slow", [0])._adapters_are_known, "the population has tried all, once"
     assert rates == pytest.approx([2e-5, 2 * config.critic_lr])
-    with pytest.raises(UserError, match=r"`member_kinds\.slow\.critic_lr` is a schedule"):
+    with refused("member_kinds.slow.critic_lr"):
         small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()
 
 
@@ -256,7 +275,7 @@ def test_members_that_reach_beyond_this_program_are_taken_from_own_checkpoints_a
         record.write_text(json.dumps({**told, section: value}))
         with pytest.raises(UserError, match=r"`population_from` has the member .*taught_4000_final"):
             config.validate()
-        sign_checkpoint(foreign, "VercoFCP")
+        seal_checkpoint(foreign, "VercoFCP")
         config.read_member(record.parent)
         record.write_text(json.dumps({**told, section: value}, indent=1))
         with pytest.raises(UserError, match="was not written by your own"):
@@ -269,7 +288,7 @@ def test_kinds_that_the_population_has_not_are_told(grown):
 
 
 def test_an_adapter_of_another_shape_is_refused_before_the_first_member_is_trained():
-    with pytest.raises(UserError, match=r"member_kinds\.taught\.message_checkpoint.*lora_r"):
+    with refused("member_kinds.taught.message_checkpoint.lora_r"):
         fcp().language_model(lora_r=4).require_adapters()
 
 

@@ -62,7 +62,7 @@ def test_killed_in_the_clone_it_goes_on_to_two_ways_of_training(tmp_path):
     write(tmp_path)
     results = tmp_path / "results/cloned"
     running = fork_rllib(*COMMAND, cwd=tmp_path)
-    sealed = results / "clone/trial_0/checkpoint_000001/complete.json"
+    sealed = results / "clone/trial_0/checkpoint_000001/written_here.json"
     wait_until(lambda: sealed.exists() or running.poll() is not None, seconds=240)
     running.send_signal(signal.SIGKILL)
     running.communicate()

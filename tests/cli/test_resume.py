@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
 import shutil
 import signal
-import threading
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from ray import cloudpickle
-from ray.tune import Checkpoint
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from rllib_llm_comm.experiments import tune_callback
-from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.experiments.tune_callback import SafeKeeping
-from rllib_llm_comm.experiments.tune_state import SEAL, find_state, repair_state, seal, whole_checkpoints
+from rllib_llm_comm.experiments.tune_callback import CurveRows, CurveTable
+from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state, repair_state, whole_checkpoints
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
-from rllib_llm_comm.policies.signatures import OwnStates
+from rllib_llm_comm.policies.signatures import OwnStates, make_key, seal_checkpoint, sealed_metrics
 from tests.cli.command import fork_rllib, rllib, start_rllib, succeeds
-from tests.cli.faults import actor, disk, remount, require_finished, rows, shown, wait_for_iteration
+from tests.cli.faults import actor, disk, remount, require_finished, rows, shown, table_rows, wait_for_iteration
 from tests.forked import Running
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
@@ -110,6 +105,7 @@ def say_running(stage: Path) -> None:
     memory = pickle.loads(searcher.read_bytes())
     memory.update(_live_trials={trial["trial_id"] for trial in trials}, _finished=False, max_concurrent=len(trials))
     state.write_text(json.dumps(content))
+    (stage / STATE_COPY).unlink()
     searcher.write_bytes(cloudpickle.dumps(memory))
     OwnStates(stage).sign([state, searcher])
 
@@ -140,6 +136,8 @@ def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_en
     trials = sorted(stage.glob("trial_*"))
     assert len(trials) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in trials)
     assert len(json.loads((stage / "stage.json").read_text())["outputs"]) == 2
+    states = sorted(stage.glob("*state-*.json"))  # Tune had put the signatures of the first call over those of this one
+    assert len(states) == 4 and all(OwnStates(stage).holds(path) for path in states), states
 
 
 @pytest.mark.slow
@@ -168,17 +166,34 @@ def test_a_torn_state_costs_no_trial(cut_off):
     for torn in [*stage.glob("experiment_state-*.json"), *stage.glob("basic-variant-state-*.json")]:
         tear(torn)
     before = {trial: contents(trial) for trial in stage.glob("trial_*")}
-    state = find_state(stage, len(before), OwnStates(stage).holds_content)
-    assert repair_state(state, stage) == []
+    state = find_state(stage, OwnStates(stage).holds_content)
+    repair_state(state, stage)
     trials = [json.loads(description) for description, _ in json.loads(state.read_text())["trial_data"]]
     assert [trial["status"] for trial in trials] == ["TERMINATED", "TERMINATED"]  # no trial is done again
     assert len(before) == 2 and all(contents(trial) == was for trial, was in before.items())
 
 
+def test_a_checkpoint_that_came_after_the_state_is_gone_on_from_and_not_written_over(cut_off):
+    stage = cut_off / "results/tiny/cartpole"
+    (stage / "trial_1_seed=1/checkpoint_000002").rename(stage / "trial_1_seed=1/checkpoint_000005")
+    state = find_state(stage, OwnStates(stage).holds_content)
+    repair_state(state, stage)
+    newest = {}
+    for description, metadata in json.loads(state.read_text())["trial_data"]:
+        trial = Trial.from_json_state(description)
+        trial.restore_run_metadata(metadata)
+        assert trial.status == "TERMINATED", "its checkpoint is of its end"
+        newest[trial.storage.trial_dir_name] = (
+            Path(trial.checkpoint.path).name,
+            trial.storage.current_checkpoint_index,
+        )
+    assert newest == {"trial_0_seed=0": ("checkpoint_000002", 2), "trial_1_seed=1": ("checkpoint_000005", 5)}
+
+
 @pytest.mark.slow
 def test_without_any_state_checkpoints_are_kept_and_named(cut_off):
     stage = cut_off / "results/tiny/cartpole"
-    for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
+    for state in [*stage.glob("*state*.json"), stage / STATE_COPY]:
         tear(state)
     before = {trial.name: contents(trial) for trial in stage.glob("trial_*")}
     done = succeeds(*COMMAND, cwd=cut_off)
@@ -196,6 +211,7 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_stop_decided_in_a_save_is_fo
     assert {"_cached_trial_decisions", "_queued_trial_decisions"} <= set(content["runner_data"])
     content["runner_data"].update(_cached_trial_decisions=decided, _queued_trial_decisions=decided)
     state.write_text(json.dumps(content))
+    (stage / STATE_COPY).unlink()
     OwnStates(stage).sign([state])
     # One trial goes on from iteration 4, as its newest checkpoint is torn, the other from 2, so that it saves twice.
     tear(stage / "trial_0_seed=0/checkpoint_000002/learner_group/learner/state.pkl")
@@ -216,7 +232,7 @@ def test_a_single_run_without_state_goes_on_from_its_checkpoint_with_its_curve(t
     stage = tmp_path / "results/tiny/cartpole"
     marker = json.loads((stage / "stage.json").read_text())
     (stage / "stage.json").write_text(json.dumps({**marker, "status": "running", "outputs": []}))
-    for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
+    for state in [*stage.glob("*state*.json"), stage / STATE_COPY]:
         tear(state)
     tear(stage / "trial_0/checkpoint_000001/learner_group/learner/rl_module/default_policy/module_state.pkl")
     done = succeeds(*COMMAND, "--trust", cwd=tmp_path)
@@ -225,33 +241,30 @@ def test_a_single_run_without_state_goes_on_from_its_checkpoint_with_its_curve(t
 
 
 def test_a_sealed_checkpoint_counts_only_with_all_of_its_files(tmp_path):
+    make_key()
     for number in range(3):
         path = tmp_path / f"checkpoint_00000{number}"
         (path / "sub").mkdir(parents=True)
         (path / "sub/weights.bin").write_bytes(b"x" * 100)
         if number < 2:
-            seal(path, {"training_iteration": number})
+            seal_checkpoint(path, "PPO", {"training_iteration": number})
     assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000", "checkpoint_000001"]
     (tmp_path / "checkpoint_000001/sub/weights.bin").write_bytes(b"x" * 99)
     assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000"]
 
 
-def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path, monkeypatch):
-    older, newer = (tmp_path / "trial_0" / f"checkpoint_00000{number}" for number in range(2))
-    for path in (older, newer):
-        path.mkdir(parents=True)
-        (path / "weights.bin").write_bytes(b"x" * 100)
-    seal(older, {"training_iteration": 1})
-
-    def no_room(path: Path, algorithm: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    monkeypatch.setattr(tune_callback, "sign_checkpoint", no_room)
-    keeping = SafeKeeping(Stage("train", Experiment(run="PPO"), tmp_path), threading.Event(), print)
-    trial = SimpleNamespace(last_result={"training_iteration": 2}, trial_id="0")
-    with pytest.raises(OSError, match="No space left"):
-        keeping.on_checkpoint(2, [], trial, Checkpoint(str(newer)))
-    assert whole_checkpoints(tmp_path / "trial_0") == [older] and (newer / "weights.bin").is_file()
+def test_iterations_that_are_done_again_have_one_row(tmp_path):
+    """Behind a row that a kill has cut off, and after a trial took over a checkpoint of an earlier iteration."""
+    trial = Mock(config={}, local_path=str(tmp_path))
+    trial.storage.trial_fs_path = str(tmp_path)
+    (tmp_path / "result.json").write_text('{"training_iteration": 1, "of": {"them": 1}}\n{"training_iter')
+    table = CurveTable()
+    for log in (logs := [table, CurveRows(table)]):
+        log.on_trial_start(0, [trial], trial)
+    for number in (2, 3, 4, 3, 4, 5):
+        for log in logs:
+            log.on_trial_result(0, [trial], trial, {"training_iteration": number, "of": {"them": number}})
+    assert rows(tmp_path) == [1, 2, 3, 4, 5] and table_rows(tmp_path) == ["1", "2", "3", "4", "5"]
 
 
 def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_skipped(tmp_path):
@@ -281,7 +294,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, numbe
     require_stopped(running, number)
     trial = tmp_path / "results/tiny/cartpole/trial_0"
     (saved,) = whole_checkpoints(trial)
-    reached = json.loads((saved / SEAL).read_text())["metrics"]["training_iteration"]
+    reached = sealed_metrics(saved)["training_iteration"]
     assert reached >= 3 and rows(trial)[:reached] == list(range(1, reached + 1))
 
     succeeds(*COMMAND, "--stop", json.dumps({"training_iteration": reached + 1}), cwd=tmp_path)

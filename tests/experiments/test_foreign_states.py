@@ -14,7 +14,7 @@ import pytest
 from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state
 from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, make_key
 
-STATE = "experiment_state-1.json"
+STATE, SEARCHER = "experiment_state-1.json", "basic-variant-state-1.json"
 
 
 @pytest.fixture
@@ -42,32 +42,32 @@ def test_an_empty_code_signs_no_link(stage, tmp_path):
 
 
 def test_a_copy_brings_back_only_signed_states(stage):
-    (stage / STATE).write_bytes(state("own"))
-    OwnStates(stage).sign([stage / STATE])
-    (stage / STATE).unlink()
+    for name, content in ((STATE, state("own")), (SEARCHER, b".")):
+        (stage / name).write_bytes(content)
+        OwnStates(stage).sign([stage / name])
+        (stage / name).unlink()
     (stage / "stage.json").write_text("{}")
     signed = (stage / SIGNATURE).read_bytes()
     foreign = {"stage.json": b"[]", SIGNATURE: b"[]", "callback-states-1.pkl": b"."}
-    pack(stage, **{STATE: state("own")}, **foreign)
-    found = find_state(stage, 1, OwnStates(stage).holds_content)
+    pack(stage, **{STATE: state("own"), SEARCHER: b"."}, **foreign)
+    found = find_state(stage, OwnStates(stage).holds_content)
     assert found == stage / STATE and json.loads(found.read_text())["trial_data"] == ["own"]
     assert (stage / "stage.json").read_text() == "{}" and (stage / SIGNATURE).read_bytes() == signed
     assert not (stage / "callback-states-1.pkl").exists()
     found.unlink()
-    pack(stage, **{STATE: state("changed")})
-    assert find_state(stage, 1, OwnStates(stage).holds_content) is None and not found.exists()
+    pack(stage, **{STATE: state("changed"), SEARCHER: b"."})
+    assert find_state(stage, OwnStates(stage).holds_content) is None and not found.exists()
 
 
 FOREIGN = """
 import gzip, json, os, resource, sys
 from pathlib import Path
-from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, signed_algorithm
+from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, is_whole, sealed_metrics, signed_algorithm
 from rllib_llm_comm.policies.stage_record import MARKER, read_record
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.study_results import read_rows
 from rllib_llm_comm.experiments.runs import last_row
-from rllib_llm_comm.experiments.tune_state import SEAL, sealed_metrics, whole_checkpoints
-from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state
+from rllib_llm_comm.experiments.tune_state import find_state
 
 def quiet(read):
     try:
@@ -81,8 +81,8 @@ resource.setrlimit(resource.RLIMIT_AS, (here + 2**30, here + 2**30))
 for stage in map(Path, sys.argv[1:]):
     assert read_record(stage) is None
     assert not OwnStates(stage).has_begun("run")
-    assert sealed_metrics(stage) is None and signed_algorithm(stage / "nothing") is None
-    assert find_state(stage, 1, lambda name, content: True) is None
+    assert sealed_metrics(stage) is None and signed_algorithm(stage) is None and not is_whole(stage)
+    assert find_state(stage, lambda name, content: True) is None
     assert not quiet(lambda: last_row(stage)) and not quiet(lambda: read_rows(stage / "result.json"))
     (stage / "result.json").unlink(missing_ok=True)
     assert not quiet(lambda: last_row(stage))

@@ -17,7 +17,15 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.policies import signatures
-from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
+from rllib_llm_comm.policies.signatures import (
+    OwnStates,
+    is_own_checkpoint,
+    is_whole,
+    key_file,
+    make_key,
+    seal_checkpoint,
+    sealed_metrics,
+)
 from tests import forked
 from tests.cli.command import fork_rllib, succeeds
 from tests.hostile import Bomb
@@ -54,7 +62,7 @@ def test_a_changed_checkpoint_is_not_own(home):
     def fresh():
         shutil.rmtree(home / "c", ignore_errors=True)
         folder = checkpoint_in(home / "c")
-        sign_checkpoint(folder, "PPO")
+        seal_checkpoint(folder, "PPO")
         assert signatures.signed_algorithm(folder) == "PPO"
         return folder
 
@@ -79,7 +87,21 @@ def test_a_changed_checkpoint_is_not_own(home):
     assert is_own_checkpoint(home / "elsewhere")
     key_file().unlink()
     make_key()
-    assert not is_own_checkpoint(home / "elsewhere")
+    assert not is_own_checkpoint(home / "elsewhere") and is_whole(home / "elsewhere")
+
+
+def test_a_checkpoint_of_an_earlier_version_is_own_too(home):
+    """It has the digests in a file of its own, which is signed with the others."""
+    folder = checkpoint_in(home / "c")
+    told = {"files": signatures._digests(folder), "metrics": {"training_iteration": 2}}
+    (folder / "complete.json").write_text(json.dumps(told))
+    code = signatures._code(key_file().read_bytes(), "checkpoint", ["PPO", signatures._digests(folder)])
+    (folder / signatures.SIGNATURE).write_text(json.dumps({"algorithm": "PPO", "code": code}))
+    assert (
+        signatures.signed_algorithm(folder) == "PPO" and is_whole(folder) and sealed_metrics(folder) == told["metrics"]
+    )
+    (folder / "algorithm_state.pkl").write_bytes(b"3")
+    assert not is_own_checkpoint(folder) and not is_whole(folder)
 
 
 def test_states_are_known_by_name_and_content(home):
@@ -222,7 +244,7 @@ def test_playing_unpickles_nothing(tmp_path):
 def test_a_checkpoint_speaks_for_the_policies_in_it(home):
     own = checkpoint_in(home / "trial" / "checkpoint_0")
     member = checkpoint_in(own / "population" / "agent_0")
-    sign_checkpoint(own, "VercoPBT")
+    seal_checkpoint(own, "VercoPBT")
     assert is_own_checkpoint(own) and is_own_checkpoint(member) and is_own_checkpoint(own / "part")
     (home / "way").symlink_to(member)
     assert is_own_checkpoint(home / "way")
@@ -253,7 +275,7 @@ def test_cross_play_in_a_file_takes_own_recorded_settings_of_checkpoints_and_of_
         with pytest.raises(UserError, match="recorded `message_server`"):
             strangers("unsigned")
         assert not server.requests
-        sign_checkpoint(own, "VercoPBT")
+        seal_checkpoint(own, "VercoPBT")
         strangers("signed")
         assert server.requests and (home / "results/signed/strangers/crossplay.json").exists()
 
