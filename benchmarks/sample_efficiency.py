@@ -50,7 +50,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 KITCHENS = ("cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit")
 CURVES = ("qmix", "maser", "ldsa", "roma")  # of `study_value_decomposition`
 JUDGED = {"pbt": "iterations", "cole": "generation"}  # of `study_partners`, with the counter of their judgements
-ENDS = ("pbt", "fcp", "cole")  # of an earlier run of it, three seeds, where there is no curve
+ENDS = ("fcp",)  # of an earlier run of it, three seeds, without a curve
 UNDER = ("emma_trained", "emma_recorded")  # EMMA's ends under other planners
 SHARES = (0.25, 0.5, 0.75, 0.9)
 CLAIM = 0.1
@@ -111,9 +111,11 @@ def curves_in(name: str) -> dict[str, tuple[Steps, np.ndarray]]:
     study = read("study_value_decomposition/results.json")["scenarios"][f"{name}_shaped"]
     planner = read("study_planner/results.json")["scenarios"][name]["cloned_ppo"]
     kept = read(f"{CURVES_FILE}.json")["kitchens"][name]
-    own = [method for method in ("self_play", "emma", *JUDGED) if method in kept]
     return {
-        **{method: on_one_grid([np.array(one["curve"]) for one in kept[method]]) for method in own},
+        **{
+            method: on_one_grid([np.array(one["curve"]) for one in kept[method]])
+            for method in ("self_play", "emma", *JUDGED)
+        },
         "planner": curves_of_planner(planner),
         **{method: curves_of(study[method]) for method in CURVES},
     }
@@ -179,9 +181,8 @@ def kitchen(name: str, table: Mapping[str, Any], kept: Mapping[str, Any]) -> Any
             },
         }
     for method in ENDS:
-        if method not in methods:
-            told, budget = table["methods"][method]["self_play"], table["budget"][method]["game_steps"]
-            methods[method] = _end(budget, told["mean"], told["standard_error"], level)
+        told, budget = table["methods"][method]["self_play"], table["budget"][method]["game_steps"]
+        methods[method] = _end(budget, told["mean"], told["standard_error"], level)
     for method in UNDER:
         if returns := [one["score"] for one in kept.get(method, [])]:
             error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else None
@@ -234,14 +235,8 @@ def measured() -> dict[str, Any]:
         ],
         "shares": list(SHARES),
         "kitchens": {name: kitchen(name, table[name], kept[name]) for name in KITCHENS},
-        "not_measured": [*_without_curves(kept), *NOT_MEASURED],
+        "not_measured": list(NOT_MEASURED),
     }
-
-
-def _without_curves(kept: Mapping[str, Any]) -> list[str]:
-    """What is said of populations whose training was not followed."""
-    lacking = {method: [_words(name) for name in KITCHENS if method not in kept[name]] for method in JUDGED}
-    return [f"{method.upper()} while it learns in {', '.join(names)}" for method, names in lacking.items() if names]
 
 
 # ---- what was trained --------------------------------------------------------------------------------------
@@ -371,7 +366,7 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
 
     from rllib_llm_comm.evaluation.figures import looks, to_png
 
-    paint = looks(["self_play", "emma", "planner", *CURVES, *ENDS, *UNDER])
+    paint = looks(["self_play", "emma", "planner", *CURVES, *JUDGED, *ENDS, *UNDER])
     figure = Figure(figsize=(13, 2.9), layout="constrained")
     FigureCanvasAgg(figure)
     for axis, name in zip(figure.subplots(1, len(KITCHENS)), KITCHENS, strict=True):
@@ -380,7 +375,7 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
             axis.plot(steps, scores.mean(0), label=_label(method), **style)
         for method in [*ENDS, *UNDER]:
             told = figures["kitchens"][name]["methods"].get(method)
-            if told is None or told["known"] == "curve":
+            if told is None:
                 continue
             point = {"color": paint[method].colour, "label": _label(method), "markersize": 4, "fmt": "o"}
             axis.errorbar(told["game_steps"], told["mean"], yerr=told["standard_error"], **point)
@@ -400,8 +395,8 @@ HEAD = """# Return against game steps
 from other results; nothing is played. Curves, means of [five seeds](sample_curves.json): self-play in training with
 shaped rewards; PBT and COLE when they are judged, each agent with itself, games of all agents counted; EMMA, whose
 checkpoints play under the planner by rules; QMIX, MASER, LDSA and ROMA in training, shaped rewards; planners that
-learn, whose subgoals rules carry out (demonstrations count). Points: the ends of FCP, and of PBT and COLE where they
-have no curve (three seeds), and of EMMA under other planners (five seeds), with standard errors.
+learn, whose subgoals rules carry out (demonstrations count). Points: the ends of FCP (three seeds), and of EMMA under
+other planners (five seeds), with standard errors.
 
 ![score against game steps](sample_efficiency.png)
 
@@ -413,8 +408,7 @@ judges by 90 %; "open": the interval holds a tenth.
 | --- | --- | --- | --- | --- | --- | --- |"""
 EACH = f"""
 The same against each method, to 90 % of the final score of that method. "-": it ends below {SOUP} points, one soup.
-"end alone": no curve. EMMA's curve begins with its fourth iteration: where it is above from the beginning, the ratio is
-at most the figure.
+EMMA's curve begins with its fourth iteration: where it is above from the beginning, the ratio is at most the figure.
 
 | Kitchen | {" | ".join(f"Over {method.upper()}" for method in REFERENCES[1:])} |
 | --- |{" --- |" * len(REFERENCES[1:])}"""
@@ -461,10 +455,8 @@ def _ratio(told: Mapping[str, Any]) -> str:
 
 
 def _of_method(told: Mapping[str, Any], method: str) -> str:
-    if method in told["ratio_of_each"]:
-        ratio = told["ratio_of_each"][method]
-        return f"{_ratio(ratio)}, {verdict(ratio)}"
-    return "-" if told["methods"][method]["known"] == "curve" else "end alone"
+    ratio = told["ratio_of_each"].get(method)
+    return "-" if ratio is None else f"{_ratio(ratio)}, {verdict(ratio)}"
 
 
 def _words(name: str) -> str:

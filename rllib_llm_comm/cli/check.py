@@ -155,8 +155,8 @@ def _named(kind: str) -> Iterator[tuple[str, Any]]:
         if kind == "games":
             for env_id in thing.entry_points:
                 yield env_id, inspect.getmodule(thing.code("entry_points", env_id))
-        else:  # what makes planners that ask a model says which ones
-            yield name, getattr(thing, "planner", thing) if kind == "planners" else thing
+        else:
+            yield name, getattr(thing, "told_by", thing)
 
 
 def _first_sentence(thing: Any) -> str:

@@ -136,7 +136,8 @@ def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_en
     trials = sorted(stage.glob("trial_*"))
     assert len(trials) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in trials)
     assert len(json.loads((stage / "stage.json").read_text())["outputs"]) == 2
-    states = sorted(stage.glob("*state-*.json"))  # Tune had put the signatures of the first call over those of this one
+    # Tune had put the signatures of the first call over those of this one.
+    states = sorted(stage.glob("[!.]*state-*.json"))
     assert len(states) == 4 and all(OwnStates(stage).holds(path) for path in states), states
 
 

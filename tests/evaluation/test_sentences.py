@@ -146,7 +146,7 @@ def test_files_of_one_name_are_refused(tmp_path):
         end = "json" if first == "--json" else "html"
         other = f"same.{end}" if second == "--html" else "same.html"
         found = CliRunner().invoke(cli, [*words, first, str(tmp_path / f"same.{end}"), second, str(tmp_path / other)])
-        assert isinstance(found.exception, UserError) and "so does --" in str(found.exception)
+        assert isinstance(found.exception, UserError) and "writes, too" in str(found.exception)
     assert not list(tmp_path.iterdir())
 
 

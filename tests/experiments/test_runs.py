@@ -194,7 +194,7 @@ def test_the_last_whole_row_counts(tmp_path, tail):
         (["nowhere"], "no folder 'nowhere'"),
         (["results", "empty"], "2 runs in 'results'; give one of results/first/verco, results/second/verco."),
         (["a", "b", "c"], "3 runs"),
-        (["--html", "empty"], "--html is 'empty'"),
+        (["--html", "empty"], "`--html` is 'empty'"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, told, results, monkeypatch, capsys, tmp_path):

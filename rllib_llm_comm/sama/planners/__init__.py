@@ -64,6 +64,11 @@ class _AskingModel:
     how: type[QuestionSettings]
     planner: type[ChatPlanner] = ChatPlanner
 
+    @property
+    def told_by(self) -> type:
+        """Whose docstring says what it is."""
+        return self.how if self.planner is ChatPlanner else self.planner
+
     @cached_property
     def settings_model(self) -> type[Settings]:
         """The planner's settings, and whom it asks; a chat model that is given takes its place."""
@@ -99,6 +104,11 @@ class _AroundAnother:
     """Makes a planner around another one."""
 
     planner: type[AroundPlanner]
+
+    @property
+    def told_by(self) -> type:
+        """Whose docstring says what it is."""
+        return self.planner
 
     @property
     def settings_model(self) -> type[Settings]:

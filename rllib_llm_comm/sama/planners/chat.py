@@ -271,7 +271,7 @@ class QuestionSettings(Settings):
 
 
 class ChatPlanSettings(QuestionSettings):
-    """Settings of a planner that asks for a goal, for subgoals from a list, and for who gets which."""
+    """Asks a chat model for a goal, for subgoals from a list, and for who gets which."""
 
     planner = "chat"
     menu: Literal["possible", "library"] = "possible"
@@ -281,7 +281,7 @@ class ChatPlanSettings(QuestionSettings):
 
 
 class SamaPlanSettings(QuestionSettings):
-    """Settings of SAMA's planner."""
+    """SAMA's planner: goal and subgoals in one question, in the model's own words, which the game checks."""
 
     planner = "sama"
     menu: Literal["none", "possible", "library"] = "none"
@@ -294,7 +294,7 @@ class SamaPlanSettings(QuestionSettings):
 
 
 class DepsPlanSettings(ChatPlanSettings):
-    """Settings of DEPS' planner."""
+    """DEPS' planner: asks for the whole sequence of goals at once, and anew after a failure."""
 
     planner = "deps"
     ahead: Literal[0] = 0
