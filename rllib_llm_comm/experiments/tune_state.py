@@ -6,6 +6,7 @@ import base64
 import fnmatch
 import gzip
 import json
+import math
 import pickletools
 import shutil
 import zlib
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import move_aside, open_regular, read_foreign_json, write_atomically
-from rllib_llm_comm.experiments.console import short_path
+from rllib_llm_comm.experiments.console import lookup, short_path
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.policies.signatures import (
@@ -114,11 +115,14 @@ def _repair_trial(trial: Trial, place: Path) -> None:
 
     storage, manager = trial.storage, trial.run_metadata.checkpoint_manager
     fresh = type(manager)(replace(manager.checkpoint_config, num_to_keep=None))  # it would delete what is too many
+    score = manager.checkpoint_config.checkpoint_score_attribute
     whole = {path.name: sealed_metrics(path) or {} for path in _checkpoints(place)}
     for name, metrics in whole.items():
         # Tune itself puts the present place of the results for the one that they had.
         before = Checkpoint(f"{storage.trial_fs_path}/{name}", storage.storage_filesystem)
-        fresh.register_checkpoint(_TrainingResult(checkpoint=before, metrics=metrics))
+        # It multiplies scores, also one that is no number, such as a NaN of float32 in seals of earlier versions.
+        ranked = {score: math.nan} if score is not None and lookup(metrics, score) is None else metrics
+        fresh.register_checkpoint(_TrainingResult(checkpoint=before, metrics=ranked))
     fresh._checkpoint_config = manager.checkpoint_config
     trial.run_metadata.checkpoint_manager = fresh
     newest, latest = max(whole, default=""), manager.latest_checkpoint_result

@@ -28,7 +28,7 @@ from rllib_llm_comm.core.files import digest_of, read_foreign_json, state_folder
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"
 _KEY_BYTES = 32
-_MOST_BYTES = 2**24  # of a file with signatures
+_MOST_BYTES = 2**27  # of a seal, or a file with signatures
 # Tune writes its state again and again, and a kill leaves an earlier one.
 _MOST_STATES = 256
 
@@ -124,7 +124,9 @@ def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
     if key is None or not isinstance(seal, dict) or (files := _digests(Path(folder))) is None:
         return None
     algorithm, code = seal.get("algorithm"), seal.pop("code", None)
-    signed = {**seal, "files": files} if "files" in seal else [algorithm, files]  # as earlier versions did
+    if seal.get("files", files) != files:
+        return None
+    signed = seal if "files" in seal else [algorithm, files]  # as earlier versions did
     try:
         return algorithm if hmac.compare_digest(ascii(code), ascii(_code(key, "checkpoint", signed))) else None
     except RecursionError:  # somebody else's, nested too deeply

@@ -12,11 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 from ray import cloudpickle
+from ray.train._internal.checkpoint_manager import _CheckpointManager
+from ray.tune import CheckpointConfig
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from rllib_llm_comm.experiments.tune_callback import CurveRows, CurveTable
-from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state, repair_state, whole_checkpoints
+from rllib_llm_comm.experiments.tune_state import STATE_COPY, _repair_trial, find_state, repair_state, whole_checkpoints
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.signatures import OwnStates, make_key, seal_checkpoint, sealed_metrics
 from tests.cli.command import fork_rllib, rllib, start_rllib, succeeds
@@ -189,6 +191,25 @@ def test_a_checkpoint_that_came_after_the_state_is_gone_on_from_and_not_written_
             trial.storage.current_checkpoint_index,
         )
     assert newest == {"trial_0_seed=0": ("checkpoint_000002", 2), "trial_1_seed=1": ("checkpoint_000005", 5)}
+
+
+@pytest.mark.parametrize("score", ["null", None, 0.5])
+def test_a_score_that_is_no_number_ranks_as_none(score, tmp_path):
+    """Seals of earlier versions tell a NaN of float32 as a text."""
+    make_key()
+    for number, told in enumerate((1.0, score)):
+        folder = tmp_path / f"checkpoint_00000{number}"
+        folder.mkdir()
+        (folder / "weights.bin").write_bytes(b"x")
+        seal_checkpoint(folder, "PPO", {"score": told})
+    settings = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
+    trial = Mock(status="RUNNING")
+    trial.run_metadata.checkpoint_manager = _CheckpointManager(settings)
+    trial.storage = Mock(trial_fs_path=str(tmp_path), storage_filesystem=None, current_checkpoint_index=0)
+    _repair_trial(trial, tmp_path)
+    manager = trial.run_metadata.checkpoint_manager
+    assert Path(manager.best_checkpoint_result.checkpoint.path).name == "checkpoint_000000"
+    assert Path(manager.latest_checkpoint_result.checkpoint.path).name == "checkpoint_000001"
 
 
 @pytest.mark.slow

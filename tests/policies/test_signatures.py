@@ -78,6 +78,9 @@ def test_a_changed_checkpoint_is_not_own(home):
         lambda f: (f / signatures.SIGNATURE).write_text(
             (f / signatures.SIGNATURE).read_text().replace("PPO", "Verco")
         ),
+        lambda f: (f / signatures.SIGNATURE).write_text(
+            json.dumps({**json.loads((f / signatures.SIGNATURE).read_text()), "files": {}})
+        ),
     ]  # fmt: skip
     for do in changes:
         folder = fresh()

@@ -17,6 +17,7 @@ from planner_model import menu, planner, said
 from rllib_llm_comm import make_env
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import AnySettings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
@@ -87,15 +88,15 @@ CHAT, SAMA = {"name": "chat", **MODEL}, {"name": "sama", **MODEL}
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
-        ("nobody", ("planner", "unknown")), (["scripted"], ("planner",)),
+        ("nobody", ("planner", "unknown")), (["scripted"], ("planner", "type")),
         ({"name": "disturbed", "planner": 5}, ("planner.planner", "type")),
         ({"name": "disturbed", "share": 1.5}, ("planner.share", "range")),
         ({"name": "scripted", "examples": 1}, ("planner.examples", "unknown")),
         ({"name": "random", "seed": -1}, ("planner.seed", "range")),
         ({"name": "guessing", "seed": -1}, ("planner.seed", "range")),
-        ({"name": "cassette"}, ("planner", "invalid", "`cassette` is not set")),
+        ({"name": "cassette"}, ("planner", "missing", "`cassette` is not set")),
         ({"name": "cassette", "cassette": 5}, ("planner.cassette", "type")),
-        ({"name": "chat"}, ("planner", "invalid", "`chat` is not set")),
+        ({"name": "chat"}, ("planner", "missing", "`chat` is not set")),
         ({"name": "chat", "chat": "gpt-4o"}, ("planner.chat", "type")),
         ({"name": "chat", "chat": {"cassette": 5}}, ("cassette",)),
         ({**CHAT, "exampels": 1}, ("planner.exampels", "unknown", "Did you mean 'examples'")),
@@ -271,6 +272,10 @@ def test_a_planner_of_ones_own_that_asks_has_the_settings_of_chat_and_what_sama_
     register_planner("hurried", Hurried)
     with refused("planner.exampels", "unknown"):
         make_planner({"name": "hurried", "exampels": 1})
+    with refused("planner", "missing", "'hurried'"):
+        make_planner("hurried")
+    with refused("settings_model"):
+        register_planner("other", type("Other", (ChatPlanner,), {"settings_model": AnySettings}))
     with ChatServer(planner) as server:
         told = {"history": False, "memory": "episode", "experience": 1, "objects": False}
         asked = make_planner({"name": "hurried", "chat": server.settings(), **told})

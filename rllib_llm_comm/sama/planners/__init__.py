@@ -61,6 +61,7 @@ _SOURCES: Mapping[str, Any] = {
 class _AskingModel:
     """Makes a planner that asks a chat model."""
 
+    name: str
     how: type[QuestionSettings]
     planner: type[ChatPlanner] = ChatPlanner
 
@@ -85,13 +86,15 @@ class _AskingModel:
     def open(self, given: Mapping[str, Any]) -> ChatModel:
         if self.how is RecordedPlanSettings:
             if not given.get("cassette"):
-                raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
+                raise UserError(
+                    "`planner` is 'cassette' but `cassette` is not set; give the path of a recording.", "missing"
+                )
             return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
         if not given.get("chat"):
-            name = self.planner.name or self.how.planner
             raise UserError(
-                f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
-                "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
+                f"`planner` is {self.name!r} but `chat` is not set; give the chat model's settings, such as "
+                "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}.",
+                "missing",
             )
         chat = check_chat(given["chat"])
         if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
@@ -127,7 +130,7 @@ _VARIANTS: tuple[type[QuestionSettings], ...] = (
     DepsPlanSettings,
     SamaPlanSettings,
 )
-_ASKING = {one.planner: _AskingModel(one) for one in _VARIANTS}
+_ASKING = {one.planner: _AskingModel(one.planner, one) for one in _VARIANTS}
 TRAINED = "trained:"
 """Before the checkpoint of a planner that was trained."""
 WITH_MODEL = tuple(_ASKING)
@@ -153,9 +156,17 @@ def register_planner(name: str, maker: Callable[..., Planner]) -> None:
     Args:
         maker: Called with the settings beside `name`, once per environment. A `ChatPlanner` with another `plan` gets
             its chat model and its settings (of its `settings_model`) as `chat` does.
+
+    Raises:
+        UserError: If that model is no `QuestionSettings`.
     """
     if isinstance(maker, type) and issubclass(maker, ChatPlanner) and maker.__init__ is ChatPlanner.__init__:
-        maker = _AskingModel(maker.settings_model, maker)
+        if not issubclass(maker.settings_model, QuestionSettings):
+            raise UserError(
+                f"`settings_model` of the planner {name!r} is {maker.settings_model.__name__} but must be derived from "
+                "`QuestionSettings` (`rllib_llm_comm.sama.planners.chat`), such as `ChatPlanSettings`."
+            )
+        maker = _AskingModel(name, maker.settings_model, maker)
     PLANNERS.register(name, maker)
 
 
@@ -174,7 +185,9 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
         return settings
     if not isinstance(settings, str | Mapping):
         raise UserError(
-            f"`planner` is {as_in_files(settings)} but must be a name ({', '.join(PLANNERS)}) or a mapping with `name`."
+            f"`planner` is {as_in_files(settings)} but must be a name ({', '.join(PLANNERS)}), or a mapping with "
+            "`name`.",
+            "type",
         )
     given = _named_settings(settings)
     name = str(given.pop("name", ""))
