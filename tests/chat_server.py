@@ -37,19 +37,27 @@ class Late:
     """Answers after a while, as a model does, and counts how many questions are under way, and the most so far.
 
     The wait differs from question to question, so that answers come in another order.
+
+    Args:
+        together: Questions that must have been under way at once before any is answered, so that a busy machine counts
+            no fewer than a quick one.
+        patience: Seconds after which a question no longer waits for the others.
     """
 
-    def __init__(self, answer: Callable[[str], str]) -> None:
-        self.answer, self.now, self.most, self._lock = answer, 0, 0, threading.Lock()
+    def __init__(self, answer: Callable[[str], str], together: int = 1, patience: float = 1.0) -> None:
+        self.answer, self.now, self.most, self.together, self.patience = answer, 0, 0, together, patience
+        self._changed = threading.Condition()
 
     def __call__(self, prompt: str) -> str:
-        with self._lock:
+        with self._changed:
             self.now += 1
             self.most = max(self.most, self.now)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= self.together, self.patience)
         time.sleep(0.02 if len(prompt) % 2 else 0.04)
-        with self._lock:
+        with self._changed:
             self.now -= 1
-        return self.answer(prompt)
+            return self.answer(prompt)
 
 
 class ChatServer(LocalServer):

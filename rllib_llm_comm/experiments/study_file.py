@@ -18,6 +18,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.evaluation.play_settings import Episodes
 from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
+    CheckpointSettings,
     Experiment,
     ExperimentFile,
     load_file,
@@ -88,6 +89,8 @@ class StudySystem(Settings):
     """Its settings; `${stage}` is the result of a shared stage."""
     stop: dict[str, Any] = Field(min_length=1, examples=["stop: {training_iteration: 16}"])
     """Stop criteria of a trial; at least one."""
+    checkpoint_config: CheckpointSettings = CheckpointSettings(checkpoint_frequency=10, num_to_keep=1)
+    """Settings of its checkpoints; by default the newest stays, and there is one every ten iterations."""
     interventions: Annotated[list[str], _Different] = Field(default_factory=list)
     """Message modes with which its trained policies are played as well, to see whether they listen."""
     scenarios: Annotated[list[str], _Different] | None = Field(default=None, min_length=1)
@@ -303,7 +306,7 @@ def _system(study: Study, system: StudySystem, places: Mapping[str, Any]) -> dic
         "run": system.run,
         "env": study.env,
         "stop": dict(system.stop),
-        "checkpoint_config": {"checkpoint_frequency": 10, "num_to_keep": 1, "checkpoint_at_end": True},
+        "checkpoint_config": system.checkpoint_config.model_dump(),
         "config": _filled(given, places),
     }
 

@@ -46,7 +46,7 @@ def ask_all(model, questions, threads=8):
 
 @pytest.mark.parametrize("most", [1, 4])
 def test_at_most_so_many_are_under_way_and_each_gets_its_own_answer(most):
-    model, questions = Late(echo), [f"q{number}" for number in range(12)]
+    model, questions = Late(echo, together=most), [f"q{number}" for number in range(12)]
     with ChatServer(model) as server:
         asked = client(server, max_concurrent=most)
         assert ask_all(asked, questions) == [f"re: {question}" for question in questions]
@@ -110,7 +110,7 @@ def test_a_form_that_the_server_refuses_is_dropped_for_all_at_once():
 
 
 def test_only_one_game_goes_on_while_others_wait_for_answers():
-    model, running, most = Late(echo), [], []
+    model, running, most = Late(echo, together=2), [], []
     with ChatServer(model) as server:
         asked, turns = client(server, max_concurrent=4), Turns()
 

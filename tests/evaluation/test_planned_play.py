@@ -265,6 +265,7 @@ def test_games_side_by_side_take_the_same_course(tmp_path, trials):
     with ChatServer(late) as server:
         alone = played(asking(server, tmp_path / "one.jsonl", 1, ahead), trials=trials)
         assert late.most == 1
+        late.together = 2
         four, count = asking(server, tmp_path / "four.jsonl", 4, ahead), lambda *counts: finished.append(counts)
         beside = played(four, trials=trials, progress=count)
     assert late.most > 1 and finished == [(number, 4) for number in (1, 2, 3, 4)]

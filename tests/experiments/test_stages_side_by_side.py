@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
 from pathlib import Path
 
 import pytest
 import yaml
-from chat_server import ChatServer
+from chat_server import ChatServer, Late
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.sama.recordings import recording
@@ -18,23 +16,6 @@ from tests.experiments.staged import record, run
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 STAGES = ("manual", "translation", "subgoals", "rewards")
-
-
-class Recorded:
-    """Answers as the recording of the package does, but late, and counts how many questions are under way."""
-
-    def __init__(self, seconds):
-        self.tape, self.seconds = Cassette(recording("sama")), seconds
-        self.now, self.most, self._lock = 0, 0, threading.Lock()
-
-    def __call__(self, prompt):
-        with self._lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
-        time.sleep(self.seconds)
-        with self._lock:
-            self.now -= 1
-            return str(self.tape.complete(prompt))
 
 
 def prepare(folder, url, at_once):
@@ -59,9 +40,9 @@ def prepare(folder, url, at_once):
 
 @pytest.mark.usefixtures("chat_client_at_home")
 def test_stages_ask_several_questions_at_once_leave_the_same_and_play_from_what_was_recorded(tmp_path):
-    made, most, asked = [], [], []
+    made, most, asked, tape = [], [], [], Cassette(recording("sama"))
     for at_once in (1, 4):
-        model = Recorded(seconds=0.05 if at_once > 1 else 0.01)
+        model = Late(lambda prompt: str(tape.complete(prompt)), together=at_once, patience=0.15)
         with ChatServer(model) as server:
             made.append(prepare(tmp_path / str(at_once), server.url, at_once))
             asked.append(sorted(body["messages"][-1]["content"] for body in server.requests))

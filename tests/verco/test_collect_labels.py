@@ -234,7 +234,7 @@ def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path
 def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_same(tmp_path):
     found, seen = {}, {}
     for at_once in (1, 4):
-        late = Late(lambda prompt: f"alice: please bring the tomato\nbob: i see {len(prompt)} things")
+        late = Late(lambda prompt: f"alice: please bring the tomato\nbob: i see {len(prompt)} things", together=at_once)
         with ChatServer(late) as server:
             teacher = chat(server, max_concurrent=at_once)
             collect(tmp_path / str(at_once), teacher=teacher, target_labels=12, teacher_share=0.0, num_envs=4)

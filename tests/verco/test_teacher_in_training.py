@@ -43,7 +43,7 @@ def course(episodes):
 def test_games_that_ask_at_once_take_the_same_course(tmp_path):
     seen, played = {}, {}
     for at_once in (1, 4):
-        late = Late(answer)
+        late = Late(answer, together=min(at_once, 2))
         with ChatServer(late) as server, running(config(server, at_once)) as algo:
             episodes = algo.env_runner.sample(num_timesteps=96, random_actions=False)
             assert any(episode.is_done for episode in episodes)  # a new one begins beside those that go on
