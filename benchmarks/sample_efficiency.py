@@ -13,14 +13,14 @@ planners that were trained with cooks that walk by rules (seed by seed, the long
 under the hand-written recording. Of QMIX, MASER, LDSA and ROMA there are curves (`study_value_decomposition`, shaped
 rewards, five seeds), and of planners that learn, whose subgoals rules carry out (`study_planner`: PPO from clones of
 the planner by rules, five seeds; demonstrations count, and a decision lasts as long as on average in their games).
-`--populations` keeps the curves of PBT and COLE (`study_partners`, five seeds): what their agents score with
-themselves when they are judged; the games of all agents and of the judging count. Of FCP there is the end alone: the
-game steps of the training and the score after it.
+`--populations` keeps the curves of PBT, FCP and COLE (`study_partners`, five seeds): what their agents score with
+themselves, when PBT and COLE judge them and in 20 games of each second checkpoint of FCP's learner. The games of all
+agents count, and those of the judging; FCP's curve begins when its population is done.
 
-`steps_to` are the game steps to a share of self-play's final score; of an end they are at most those of the training,
-and `null` means not reached within it. `ratio` is EMMA's over self-play's, `ratio_of_each` EMMA's to 90 % of a method's
-own final score over that method's; SAMA's claim is judged by the ones to 90 %. Intervals are 95 % bootstraps over the
-seeds of both; a curve is the mean of the drawn seeds, and its first crossing counts.
+`steps_to` are the game steps to a share of self-play's final score; of an end (EMMA under other planners) they are at
+most those of the training, and `null` means not reached within it. `ratio` is EMMA's over self-play's, `ratio_of_each`
+EMMA's to 90 % of a method's own final score over that method's; SAMA's claim is judged by the ones to 90 %. Intervals
+are 95 % bootstraps over the seeds of both; a curve is the mean of the drawn seeds, and its first crossing counts.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ import numpy as np
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.recordings import recording
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside the package, not in it
@@ -49,12 +52,12 @@ from tools import sama_sheet  # noqa: E402
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 KITCHENS = ("cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit")
 CURVES = ("qmix", "maser", "ldsa", "roma")  # of `study_value_decomposition`
-JUDGED = {"pbt": "iterations", "cole": "generation"}  # of `study_partners`, with the counter of their judgements
-ENDS = ("fcp",)  # of an earlier run of it, three seeds, without a curve
+POPULATIONS = ("pbt", "fcp", "cole")  # of `study_partners`
+JUDGED = {"pbt": "iterations", "cole": "generation"}  # counter of their judgements
 UNDER = ("emma_trained", "emma_recorded")  # EMMA's ends under other planners
 SHARES = (0.25, 0.5, 0.75, 0.9)
 CLAIM = 0.1
-REFERENCES = ("self_play", "pbt", "cole", *CURVES)  # with whose samples EMMA's are compared
+REFERENCES = ("self_play", *POPULATIONS, *CURVES)  # with whose samples EMMA's are compared
 SOUP = 20  # points: a method whose final score is less has not learned to cook
 POINTS = 500  # of a curve
 LAST = 10  # of these make its final score: the last fiftieth of a training
@@ -67,7 +70,6 @@ DRAWS = 10_000
 NOT_MEASURED = [
     "EMMA that learns under a planner, as SAMA's does: here it learns on sampled subgoals",
     "EMMA under a recording in another kitchen than the cramped room: the sheet is of this one",
-    "FCP while it learns, and with more than three seeds",
     "the authors' settings of MASER, LDSA and ROMA",
     "MiniRTS: the games of trained officers have no learning curves here",
 ]
@@ -114,7 +116,8 @@ def curves_in(name: str) -> dict[str, tuple[Steps, np.ndarray]]:
     return {
         **{
             method: on_one_grid([np.array(one["curve"]) for one in kept[method]])
-            for method in ("self_play", "emma", *JUDGED)
+            for method in ("self_play", "emma", *POPULATIONS)
+            if method in kept
         },
         "planner": curves_of_planner(planner),
         **{method: curves_of(study[method]) for method in CURVES},
@@ -161,7 +164,12 @@ def with_interval(value: float, values: np.ndarray, digits: int = 0) -> dict[str
     return {"value": shown(value, digits), "low": shown(low, digits), "high": shown(high, digits)}
 
 
-def kitchen(name: str, table: Mapping[str, Any], kept: Mapping[str, Any]) -> Any:
+def _populations_missing(kept: Mapping[str, Any]) -> list[str]:
+    missing = {method: [_words(name) for name in KITCHENS if method not in kept[name]] for method in POPULATIONS}
+    return [f"{_label(method)} in {', '.join(names)}" for method, names in missing.items() if names]
+
+
+def kitchen(name: str, kept: Mapping[str, Any]) -> Any:
     """The figures of one kitchen."""
     found = curves_in(name)
     rng = np.random.default_rng(0)
@@ -180,9 +188,6 @@ def kitchen(name: str, table: Mapping[str, Any], kept: Mapping[str, Any]) -> Any
                 for share in SHARES
             },
         }
-    for method in ENDS:
-        told, budget = table["methods"][method]["self_play"], table["budget"][method]["game_steps"]
-        methods[method] = _end(budget, told["mean"], told["standard_error"], level)
     for method in UNDER:
         if returns := [one["score"] for one in kept.get(method, [])]:
             error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else None
@@ -224,18 +229,17 @@ def _end(budget: int, score: float, error: float | None, level: float) -> dict[s
 
 def measured() -> dict[str, Any]:
     """All figures."""
-    table, kept = read("partners/table.json")["kitchens"], read(f"{CURVES_FILE}.json")["kitchens"]
+    kept = read(f"{CURVES_FILE}.json")["kitchens"]
     return {
         "command": "python benchmarks/sample_efficiency.py --write",
         "sources": [
             f"{CURVES_FILE}.json",
             "study_value_decomposition/results.json",
             "study_planner/results.json",
-            "partners/table.json",
         ],
         "shares": list(SHARES),
-        "kitchens": {name: kitchen(name, table[name], kept[name]) for name in KITCHENS},
-        "not_measured": list(NOT_MEASURED),
+        "kitchens": {name: kitchen(name, kept[name]) for name in KITCHENS},
+        "not_measured": [*NOT_MEASURED, *_populations_missing(kept)],
     }
 
 
@@ -273,7 +277,7 @@ def collected(results: Path, studies: Sequence[Path]) -> dict[str, Any]:
             "rllib study file tuned_examples/study_planner.yaml --system cloned_ppo --system cloned_ppo_long",
             "python benchmarks/sample_efficiency.py --collect results/sample_efficiency "
             "--planners results/study_planner",
-            "rllib study file tuned_examples/study_partners.yaml --system pbt --system cole",
+            "rllib study file tuned_examples/study_partners.yaml --system pbt --system fcp --system cole",
             "python benchmarks/sample_efficiency.py --populations results/study_partners",
         ],
         "curve": "pairs of game steps and score",
@@ -319,18 +323,40 @@ def _curve_of_emma(rows: Sequence[Mapping[str, Any]], results: Path) -> list[lis
 def of_populations(study: Path) -> dict[str, dict[str, Any]]:
     """Kitchen -> method -> curves of `tuned_examples/study_partners.yaml`: what agents score with themselves."""
     found: dict[str, dict[str, Any]] = {}
-    for name, (method, counter) in itertools.product(KITCHENS, JUDGED.items()):
+    for name, method in itertools.product(KITCHENS, POPULATIONS):
         for trial in sorted((study / f"{name}.{method}").glob("trial_*")):
             rows = [json.loads(line) for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
-            # The first result of each judgement; those until the next one repeat its score.
-            judged: dict[float, Mapping[str, float]] = {}
-            for row in rows:
-                if "score_self_play" in (one := row.get("population", {})):
-                    judged.setdefault(one[counter], one)
-            curve = [[round(one["game_steps"]), round(one["score_self_play"], 1)] for one in judged.values()]
+            curve = _curve_of_fcp(rows, trial) if method == "fcp" else _curve_of_judged(rows, JUDGED[method])
             told = {"seed": rows[0]["config"]["seed"], "curve": curve}
             found.setdefault(name, {}).setdefault(method, []).append(told)
     return found
+
+
+def _curve_of_judged(rows: Sequence[Mapping[str, Any]], counter: str) -> list[list[float]]:
+    # The first result of each judgement; those until the next one repeat its score.
+    judged: dict[float, Mapping[str, float]] = {}
+    for row in rows:
+        if "score_self_play" in (one := row.get("population", {})):
+            judged.setdefault(one[counter], one)
+    return [[round(one["game_steps"]), round(one["score_self_play"], 1)] for one in judged.values()]
+
+
+def _curve_of_fcp(rows: Sequence[Mapping[str, Any]], trial: Path) -> list[list[float]]:
+    """Scores of the learner's checkpoints, from that in which the last member ends and the learner has not begun."""
+    size = rows[0]["config"]["population_size"]
+    steps = {
+        row["training_iteration"]: row["game_steps_with_population"]
+        for row in rows
+        if row["population"]["members_done"] == size
+    }
+    curve = {}
+    for one in sorted(trial.glob("checkpoint_*")):
+        at = read_manifest(find_policy(one)).provenance["training_iteration"]
+        if at in steps:
+            curve[steps[at]] = one
+    kept = [*list(curve.items())[:-1:2], list(curve.items())[-1]]
+    how = {"episodes": GAMES, "num_envs": GAMES, "seed": SEED}
+    return [[round(step), round(evaluate_checkpoint(one, **how).figures.return_mean, 1)] for step, one in kept]
 
 
 def _recorded() -> dict[str, Any]:
@@ -366,14 +392,14 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
 
     from rllib_llm_comm.evaluation.figures import looks, to_png
 
-    paint = looks(["self_play", "emma", "planner", *CURVES, *JUDGED, *ENDS, *UNDER])
+    paint = looks(["self_play", "emma", "planner", *CURVES, "pbt", "cole", "fcp", *UNDER])  # colours stay
     figure = Figure(figsize=(13, 2.9), layout="constrained")
     FigureCanvasAgg(figure)
     for axis, name in zip(figure.subplots(1, len(KITCHENS)), KITCHENS, strict=True):
         for method, (steps, scores) in curves_in(name).items():
             style = {"color": paint[method].colour, "linestyle": paint[method].line, "linewidth": 1.2}
             axis.plot(steps, scores.mean(0), label=_label(method), **style)
-        for method in [*ENDS, *UNDER]:
+        for method in UNDER:
             told = figures["kitchens"][name]["methods"].get(method)
             if told is None:
                 continue
@@ -393,10 +419,10 @@ HEAD = """# Return against game steps
 
 `python benchmarks/sample_efficiency.py --write` makes this page, its [figures](sample_efficiency.json) and the picture
 from other results; nothing is played. Curves, means of [five seeds](sample_curves.json): self-play in training with
-shaped rewards; PBT and COLE when they are judged, each agent with itself, games of all agents counted; EMMA, whose
-checkpoints play under the planner by rules; QMIX, MASER, LDSA and ROMA in training, shaped rewards; planners that
-learn, whose subgoals rules carry out (demonstrations count). Points: the ends of FCP (three seeds), and of EMMA under
-other planners (five seeds), with standard errors.
+shaped rewards; PBT and COLE when they are judged and FCP's learner at checkpoints, each agent with itself, games of all
+agents counted; EMMA, whose checkpoints play under the planner by rules; QMIX, MASER, LDSA and ROMA in training, shaped
+rewards; planners that learn, whose subgoals rules carry out (demonstrations count). Points: the ends of EMMA under
+other planners, with standard errors.
 
 ![score against game steps](sample_efficiency.png)
 
