@@ -21,7 +21,7 @@ GOAL = 60.0
 _TIMED = """
 import time
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
+from rllib_llm_comm.envs.minirts.engine.rts_game import compile_rules
 start = time.process_time()
 compile_rules()
 rules = time.process_time()

@@ -3,7 +3,7 @@
     python benchmarks/minirts_labels.py --games 100 --json docs/results/minirts/labels.json
 
 The oracle commands. At each decision the scripted officers' orders become one collective command per commander
-(`commanders.collective_label`), which is played with the action level "red". "orders" plays the orders themselves. All
+(`collective_command`), which is played with the action level "red". "orders" plays the orders themselves. All
 play the same games, with the seeds 0, 1, ... Games are kept one by one, so that a run that was cut off goes on.
 """
 
@@ -17,10 +17,9 @@ from typing import Any
 
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.collective_command import HEADS
-from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
+from rllib_llm_comm.envs.minirts.collective_command import HEADS, RULES, CollectiveLabels
+from rllib_llm_comm.envs.minirts.commanders import make_commander
+from rllib_llm_comm.envs.minirts.words import all_commands
 from rllib_llm_comm.evaluation.officers import games_as_columns, games_by_seed
 from rllib_llm_comm.evaluation.statistics import wilson
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from harness import Row, main
 from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts import observations
 from rllib_llm_comm.envs.minirts.collective_command import nothing_new
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.commanders import make_commander
 
 sys.path.append(str(Path(__file__).parents[1]))  # the plain views are a test's
 from tests.envs import plain_views  # noqa: E402

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, make_commander
+from rllib_llm_comm.envs.minirts.commanders import NAMES, make_commander
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
 from rllib_llm_comm.evaluation.officers import games_as_columns, games_by_seed
 from rllib_llm_comm.evaluation.statistics import wilson

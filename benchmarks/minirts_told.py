@@ -18,10 +18,10 @@ from typing import Any
 
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders.scripted_commanders import ScriptedTeam
-from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, SCOUT, Command
+from rllib_llm_comm.envs.minirts.commanders import ScriptedTeam
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
+from rllib_llm_comm.envs.minirts.words import NOTHING, SCOUT, Command
 from rllib_llm_comm.evaluation.columns import to_columns
 from rllib_llm_comm.evaluation.statistics import wilson
 

@@ -37,9 +37,9 @@ from rllib_llm_comm.baselines.red.officer_network import (
     planes_of,
     team_view,
 )
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts import officer_view
+from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.view import officer_view
 from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, play_side_by_side
 
 sys.path.append(str(Path(__file__).parents[1]))  # the plain views are a test's

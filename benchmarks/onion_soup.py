@@ -20,9 +20,8 @@ import numpy as np
 
 from harness import Row, alternate, main
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, ORIGINAL_NAMES
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, KitchenBatch, SoupKitchen
 
 GAMES, THREADS = 1024, 2
 # Rates that are asked for, in game steps per second.

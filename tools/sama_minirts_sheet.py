@@ -17,8 +17,7 @@ from typing import Any
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.envs.minirts import ENV_ID
-from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, MOST, TRAIN, parse_command
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
+from rllib_llm_comm.envs.minirts.words import BUILD, COMMANDERS, MINE, MOST, SINGULAR, TRAIN, parse_command
 from rllib_llm_comm.experiments.language_stages import (
     RewardStageSettings,
     SubgoalStageSettings,

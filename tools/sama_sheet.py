@@ -21,7 +21,7 @@ from typing import Any
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.envs import overcooked_ai
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS
+from rllib_llm_comm.envs.overcooked_ai.places import COOKS
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
@@ -364,7 +364,7 @@ def _put(env: Any, hands: tuple[str, str], pot: str) -> None:
 
 
 def _names(env: Any) -> Any:
-    from rllib_llm_comm.envs.overcooked_ai.names import places_of
+    from rllib_llm_comm.envs.overcooked_ai.places import places_of
 
     return places_of(env.kitchen.layout).names
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings
-from rllib_llm_comm.envs.minirts.view.render import rgb_array
+from rllib_llm_comm.envs.minirts.render import rgb_array
 
 SEED, EVERY, MILLISECONDS, WIDTH = 12, 60, 90, 576
 OPPONENTS = ("strong", "medium2")

@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, DEFEND, SCOUT, parse_command
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,
     ATTACK_TICKS,
@@ -26,8 +23,9 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     PEASANT,
     TOWN_HALL,
 )
-from rllib_llm_comm.envs.minirts.side import Side, types_of
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KIND_OF, KIND_PATTERN
+from rllib_llm_comm.envs.minirts.executor import Executor
+from rllib_llm_comm.envs.minirts.side import Side, enemy_types, types_of
+from rllib_llm_comm.envs.minirts.words import ATTACK, COMMANDERS, DEFEND, KIND_OF, KIND_PATTERN, SCOUT, parse_command
 
 LONGEST = 600
 """Longer texts are not read."""

@@ -28,8 +28,8 @@ and two of three peasants at the start, bob the other peasant, and the first bui
   action) and `subgoal` (empty; wrappers may fill it). Only with `action_level="command"`.
 * `vector`: float32 (65,), with `told_to` (71,): the last six are 1 for each army type that the enemy trains, zeros for
   who is not told; `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
-  (50, 5); see `rllib_llm_comm.envs.minirts.view.observations`. `officer`: the same in small whole numbers, see
-  `rllib_llm_comm.envs.minirts.view.officer_view`.
+  (50, 5); see `rllib_llm_comm.envs.minirts.observations`. `officer`: the same in small whole numbers, see
+  `rllib_llm_comm.envs.minirts.officer_view`.
 * `action_mask`: int8 (number of actions,) with "command"; `head_mask`: int8, the masks of the 58 parts one after the
   other, with "red".
 
@@ -39,7 +39,7 @@ A decision is due every `decision_ticks` (50), for all commanders at once.
 
 `action_level="command"`: wait; mine with idle peasants; build one of six buildings; train some of seven types; attack,
 defend, scout with the army. A command stays in force: a scripted officer per commander carries it out over the next
-decisions, see `rllib_llm_comm.envs.minirts.commanders.executor`. `wait` changes nothing.
+decisions, see `rllib_llm_comm.envs.minirts.executor`. `wait` changes nothing.
 
 `action_level="red"`: RED's action, one collective command with its arguments, a flag for going on, and one flag per own
 unit; see `rllib_llm_comm.envs.minirts.collective_command`.
@@ -84,19 +84,24 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
-from rllib_llm_comm.envs.minirts import collective_command, told_army
-from rllib_llm_comm.envs.minirts.commanders import sayings
-from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
-from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands, phrase
+from rllib_llm_comm.envs.minirts import collective_command, observations, officer_view, render, sayings, text
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
-from rllib_llm_comm.envs.minirts.engine.rts_game import Economy, RTSGame, RTSSettings, Snapshot
-from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.engine.rts_game import Economy, Order, RTSGame, RTSSettings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
-from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
-from rllib_llm_comm.envs.minirts.view import observations, officer_view, render, text
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
+from rllib_llm_comm.envs.minirts.executor import Done, Executor
+from rllib_llm_comm.envs.minirts.officers import SCRIPTED, check_executor, make_executor
+from rllib_llm_comm.envs.minirts.side import (
+    TOLD_NUMBERS,
+    Side,
+    SideSnapshot,
+    told_facts,
+    told_numbers,
+    told_rules,
+    told_types,
+    types_of,
+)
+from rllib_llm_comm.envs.minirts.words import COMMANDERS, MOST, all_commands, phrase
 from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, require_agents
 
 DECISION_TICKS = 50
@@ -261,7 +266,7 @@ class MiniRTS(Game):
         self.executor = make_executor(chosen.executor, self.team, chosen.max_buildings)
         self.commands = all_commands(chosen.numbers)
         self.ended: list[Done] = []
-        secret = told_army.rules(chosen.told_to, chosen.producers, chosen.num_agents)
+        secret = told_rules(chosen.told_to, chosen.producers, chosen.num_agents)
         self.task, self.brief = text.task(), text.brief(chosen.num_agents, secret)
         self.possible_agents = list(COMMANDERS[: chosen.num_agents])
         self._in_words = chosen.action_level == "command"
@@ -350,7 +355,7 @@ class MiniRTS(Game):
             else:
                 fields |= officer_view.officer_spaces() if part == "officer" else observations.spaces_of(part)
         if "vector" in fields and self.chosen.told_to is not None:
-            fields["vector"] = observations.vector_space(told_army.NUMBERS)
+            fields["vector"] = observations.vector_space(TOLD_NUMBERS)
         if self._in_words:
             fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
         else:
@@ -369,7 +374,7 @@ class MiniRTS(Game):
         if "vector" in parts:
             seen["vector"] = observations.vector(team, commander, max_tick)
             if team.told is not None:
-                seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
+                seen["vector"] = np.concatenate([seen["vector"], told_numbers(team, commander)])
         if "planes" in parts:
             seen["planes"] = observations.planes(team, commander)
         if "lists" in parts:
@@ -396,7 +401,7 @@ class MiniRTS(Game):
                 EPISODE_METRICS: dict(metrics),
             }
             if self.team.told is not None:
-                infos[agent][PRIVATE] = told_army.private(self.team, commander)
+                infos[agent][PRIVATE] = told_types(self.team, commander)
         return infos
 
     def action_phrases(self, agent: str) -> list[str]:
@@ -406,7 +411,7 @@ class MiniRTS(Game):
     @property
     def facts(self) -> tuple[str, ...]:
         """All army types that the opponent can have, such as "spearmen"; none where `told_to` is not set."""
-        return () if self.settings["told_to"] is None else told_army.facts(self.settings["opponent"])
+        return () if self.settings["told_to"] is None else told_facts(self.settings["opponent"])
 
     def meaning(self, message: str) -> str | None:
         """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set."""
@@ -422,7 +427,7 @@ class MiniRTS(Game):
         return self.executor
 
     def whole(self) -> list[float]:
-        """Numbers of both sides without fog; see `rllib_llm_comm.envs.minirts.view.observations.whole`."""
+        """Numbers of both sides without fog; see `rllib_llm_comm.envs.minirts.observations.whole`."""
         return observations.whole(self.team, self.settings["max_tick"])
 
     # ---- to and fro --------------------------------------------------------------------------------------

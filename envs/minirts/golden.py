@@ -10,8 +10,7 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.golden import GoldenReport
-from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
-from rllib_llm_comm.envs.minirts.engine import unit_order as order
+from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, rts_game, state
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings, Unit
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
 
@@ -59,24 +58,24 @@ def _script(episode: Mapping[str, Any], report: GoldenReport) -> None:
     report.compare(episode["id"], episode["ticks"], "first_winner_tick", episode["first_winner_tick"], first_winner)
 
 
-def _order(game: RTSGame, command: Sequence[Any], halls: Mapping[int, int]) -> order.Order:
+def _order(game: RTSGame, command: Sequence[Any], halls: Mapping[int, int]) -> rts_game.Order:
     _, player, number, kind, *arguments = command
     references = {unit.number: unit.ref for unit in game.units()}
     unit = references.get(number, state.NO_ONE)
     match kind:
         case "MOVE":
-            return order.Order(player, unit, state.MOVE, x=arguments[0], y=arguments[1])
+            return rts_game.Order(player, unit, state.MOVE, x=arguments[0], y=arguments[1])
         case "ATTACK":
-            return order.Order(player, unit, state.ATTACK, target=references.get(arguments[0], state.NO_ONE))
+            return rts_game.Order(player, unit, state.ATTACK, target=references.get(arguments[0], state.NO_ONE))
         case "GATHER":
             resource = references.get(arguments[0], state.NO_ONE)
             hall = references.get(halls[player], state.NO_ONE)
-            return order.Order(player, unit, state.GATHER, target=resource, hall=hall)
+            return rts_game.Order(player, unit, state.GATHER, target=resource, hall=hall)
         case "BUILD":
             what, x, y = arguments
-            return order.Order(player, unit, state.BUILD, what=TYPE_OF[what], x=x, y=y)
+            return rts_game.Order(player, unit, state.BUILD, what=TYPE_OF[what], x=x, y=y)
         case "TRAIN":
-            return order.Order(player, unit, state.TRAIN, what=TYPE_OF[arguments[0]])
+            return rts_game.Order(player, unit, state.TRAIN, what=TYPE_OF[arguments[0]])
     raise UserError(f"a command is {kind!r} but must be MOVE, ATTACK, GATHER, BUILD or TRAIN.")
 
 
@@ -135,11 +134,11 @@ def _hp(units: Iterable[Unit]) -> int:
     return sum(max(0, unit.hp) for unit in units)
 
 
-def _duel_orders(own: Iterable[Unit], enemies: Sequence[Unit]) -> Iterable[order.Order]:
+def _duel_orders(own: Iterable[Unit], enemies: Sequence[Unit]) -> Iterable[rts_game.Order]:
     """Every idle unit that can attack goes for the nearest enemy."""
     for unit in own:
         if unit.order == "IDLE" and CAN_ATTACK[unit.type] and enemies:
-            yield order.attack(unit, min(enemies, key=lambda enemy: _distance2(unit, enemy)))
+            yield rts_game.attack(unit, min(enemies, key=lambda enemy: _distance2(unit, enemy)))
 
 
 def _distance2(a: Unit, b: Unit) -> np.float32:
@@ -149,19 +148,17 @@ def _distance2(a: Unit, b: Unit) -> np.float32:
 
 def _move(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"])
-    mover = game.units(0)[0]
-    orders, length, tick = [order.move(mover, *episode["to"])], 0.0, 0
+    last = game.units(0)[0]
+    orders, length, tick = [rts_game.move(last, *episode["to"])], 0.0, 0
     track: list[list[float]] = []
     for tick in range(episode["end_tick"] + 1):
-        before = game.units(0)[0]
         _tick(game, report, orders)
-        orders, after = [], game.units(0)[0]
-        length += float(np.hypot(after.x - before.x, after.y - before.y))
+        orders, before, last = [], last, game.units(0)[0]
+        length += float(np.hypot(last.x - before.x, last.y - before.y))
         if tick % 20 == 0:
-            track.append([tick, *map(_short, (after.x, after.y))])
-        if after.order == "IDLE":
+            track.append([tick, *map(_short, (last.x, last.y))])
+        if last.order == "IDLE":
             break
-    last = game.units(0)[0]
     outcome = {
         "arrived": last.order == "IDLE",
         "end_tick": tick,
@@ -177,14 +174,13 @@ def _gather(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"])
     hall = next(unit for unit in game.units(0) if unit.type == TOWN_HALL)
     resource = next(unit for unit in game.units(0) if unit.type == RESOURCE)
-    orders = [order.gather(unit, hall, resource) for unit in game.units(0) if IS_MOBILE[unit.type]]
+    orders = [rts_game.gather(unit, hall, resource) for unit in game.units(0) if IS_MOBILE[unit.type]]
     deposits: list[list[int]] = []
     resource_hp: list[list[int]] = []
+    after = game.money(0), game.unit(resource.ref)
     for tick in range(episode["ticks"]):
-        before = game.money(0), game.unit(resource.ref)
         _tick(game, report, orders)
-        orders = []
-        after = game.money(0), game.unit(resource.ref)
+        orders, before, after = [], after, (game.money(0), game.unit(resource.ref))
         if len(deposits) == _MAX_DEPOSITS:
             continue
         if after[0] != before[0]:
@@ -203,7 +199,7 @@ def _train(episode: Mapping[str, Any], report: GoldenReport) -> None:
         house, money = game.units(0)[0], game.money(0)
         affordable = money >= COST[kind]
         orders = (
-            [order.train(house, kind)] if house.order == "IDLE" and affordable and given < episode["orders"] else []
+            [rts_game.train(house, kind)] if house.order == "IDLE" and affordable and given < episode["orders"] else []
         )
         given += len(orders)
         _tick(game, report, orders)
@@ -219,7 +215,7 @@ def _train(episode: Mapping[str, Any], report: GoldenReport) -> None:
 def _build(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"], (episode["money0"], 0))
     what = TYPE_OF[episode["building"]]
-    orders = [order.build(game.units(0)[0], what, *episode["at"])]
+    orders = [rts_game.build(game.units(0)[0], what, *episode["at"])]
     known = {unit.ref for unit in game.units()}
     events: list[list[Any]] = []
     hp, tick = 0, 0
@@ -256,10 +252,10 @@ def _scenario(episode: Mapping[str, Any], units: Sequence[Sequence[Any]], money:
     return RTSGame.scenario([(p, TYPE_OF[kind], x, y) for p, kind, x, y in units], money, terrain)
 
 
-def _tick(game: RTSGame, report: GoldenReport, orders: Sequence[order.Order]) -> None:
+def _tick(game: RTSGame, report: GoldenReport, orders: Sequence[rts_game.Order]) -> None:
     codes = np.zeros(len(orders), np.int32)
     # Scenarios speak to units directly, and go on after somebody has won.
-    tick_rules.run(game.record[0], game.memory[0], order.pack(orders), codes, False, 1, False)
+    rts_game.run(game.record[0], game.memory[0], rts_game.pack(orders), codes, False, 1, False)
     report.steps += 1
 
 

@@ -14,9 +14,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, POT, Cell
-from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
+from rllib_llm_comm.envs.overcooked_ai.places import routes_of
+from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, goal_places
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 BLOCKED_STEPS = 8
 """Steps in one place after which a committed cook gives its goal up."""

@@ -15,9 +15,8 @@ from itertools import product
 from typing import Generic, TypeVar
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, SHARED, SIDE, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.places import COOKS, KIND_WORDS, SHARED, SIDE, STEPS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, SoupKitchen
 
 # fmt: off

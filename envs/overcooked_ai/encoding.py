@@ -37,8 +37,8 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
     Cell,
     Layout,
 )
+from rllib_llm_comm.envs.overcooked_ai.places import Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, TOMATO_SHIFT, TOMATO_UNIT
-from rllib_llm_comm.envs.overcooked_ai.routes import Routes, routes_of
 
 NUM_CHANNELS = 26
 NUM_FEATURES = 96

@@ -30,7 +30,7 @@ A dictionary of the parts named in `observe`, and `action_mask`.
 * `planes`: uint8 (W, H, 26), the original's lossless encoding, the cook itself first; `encoding.CHANNELS` names them.
 * `state`: float32, the planes of player 0 as a vector: the whole game, the same for both, for central critics.
 * `entities`: `entities`, int16 (H, W, 5), symbols of each cell (terrain with what is in a pot, object, other cook,
-  place, the cook itself; 0 for none; `entities.symbol_names` tells them), `manual`, the rules, the map and what the
+  place, the cook itself; 0 for none; `observations.symbol_names` tells them), `manual`, the rules, the map and what the
   symbols mean in sentences, and `subgoal`. For EMMA.
 
 With `wanted` more comes on top, of the same shape for both cooks and whichever of the n pots is wanted. The wanted pot
@@ -92,7 +92,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
-from rllib_llm_comm.envs.overcooked_ai import manual, render
+from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout, name_note, portable
@@ -105,8 +105,8 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, QUIET, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
+from rllib_llm_comm.envs.overcooked_ai.text import wanted_rules
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
-from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import wanted_rules
 from rllib_llm_comm.envs.told_to import ALL, Distinct, Told
 
 
@@ -207,8 +207,8 @@ class OvercookedAI(Game):
         self.settings["layout"] = portable(now.layout)
         self.shaping = now.shaping
         rules = [] if self.kitchen.wanted is None else wanted_rules(self.kitchen.wanted)
-        self.task = manual.task(layout, now.wanted is not None)
-        self.brief = " ".join([manual.brief(layout, now.dynamics), *rules])
+        self.task = text.task(layout, now.wanted is not None)
+        self.brief = " ".join([text.brief(layout, now.dynamics), *rules])
         self.players = {"alice": 0, "bob": 1}
         self.parts: tuple[str, ...] = now.observe
         self.passed: list[np.ndarray] = [self.kitchen.state.copy()]

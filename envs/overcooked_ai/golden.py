@@ -13,7 +13,6 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import GoldenReport
 from rllib_llm_comm.envs.overcooked_ai.layouts import ORIGINAL_NAMES, get_layout, portable
-from rllib_llm_comm.envs.overcooked_ai.manual import soup_of
 from rllib_llm_comm.envs.overcooked_ai.original import (
     PREFIX,
     OriginalRules,
@@ -25,6 +24,7 @@ from rllib_llm_comm.envs.overcooked_ai.original import (
 )
 from rllib_llm_comm.envs.overcooked_ai.recipes import contents
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, KitchenStep, SoupKitchen
+from rllib_llm_comm.envs.overcooked_ai.text import soup_of
 
 _ORDERS = ("all_orders", "bonus_orders")
 

@@ -28,7 +28,7 @@ from rllib_llm_comm.envs.drawing import (
 )
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, IDLE, NORTH, SOUTH, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS
+from rllib_llm_comm.envs.overcooked_ai.places import COOKS
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.text import item_words

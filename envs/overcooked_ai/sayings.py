@@ -5,16 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.overcooked_ai.layouts import Cell
-    from rllib_llm_comm.envs.overcooked_ai.planner import Task
-    from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
-
-_DEEDS = {
+DEEDS = {
     ("take", "onion"): "fetch an onion",
     ("take", "dish"): "fetch a dish",
     ("take", "soup"): "take the soup",
@@ -25,8 +19,9 @@ _DEEDS = {
     ("plate", "soup"): "plate the soup",
     ("deliver", "soup"): "serve the soup",
 }
+"""Words of each verb and kind of task that is spoken of."""
 _WAIT = "wait"
-_MEANINGS = {deed: meaning for meaning, deed in _DEEDS.items()} | {_WAIT: (_WAIT, "")}
+_MEANINGS = {deed: meaning for meaning, deed in DEEDS.items()} | {_WAIT: (_WAIT, "")}
 _WORDINGS = ("i {mine}, please {theirs}", "i {mine}, you {theirs}", "please {theirs}, i {mine}")
 _DEED = "|".join(sorted(_MEANINGS, key=len, reverse=True))
 _PATTERNS = tuple(
@@ -74,28 +69,6 @@ class PotSaying:
 Saying = CookSaying | PotSaying
 
 
-def say(kitchen: SoupKitchen, player: int) -> Saying:
-    """Present message of a scripted cook, which sees all but a wanted pot that it is not told.
-
-    A cook that is told it while the other is not tells it, unless the wanted pot is the only one that is in use, which
-    the other sees. A cook that is not told asks for it as long as not just one pot is in use. Else cooks speak of their
-    tasks; one that is not told as if the pots were wanted that `guessed_pots` gives.
-    """
-    # Late: messages of other games are compared, too, and need no compiled rules for that.
-    from rllib_llm_comm.envs.overcooked_ai.planner import plan
-
-    pots = None
-    if (wanted := kitchen.wanted) is not None and not all(wanted.told):
-        used = pot_in_use(kitchen)
-        if wanted.told[player] and used != wanted.pot:
-            return PotSaying(wanted.name)
-        if not wanted.told[player] and used is None:
-            return PotSaying("")
-        pots = None if wanted.told[player] else guessed_pots(kitchen)
-    tasks = plan(kitchen, pots)
-    return CookSaying(_meaning(tasks[player]), _meaning(tasks[1 - player]))
-
-
 def word(saying: Saying, rng: np.random.Generator) -> str:
     """A message of at most ten words, in a wording that `rng` chooses."""
     if isinstance(saying, PotSaying):
@@ -130,26 +103,5 @@ def meaning(message: str, pots: Sequence[str]) -> str:
     return " or ".join(dict.fromkeys(found[start] for start in sorted(found)))
 
 
-def pot_in_use(kitchen: SoupKitchen) -> Cell | None:
-    """The only pot with something in it among those that may be wanted; None if there are several or none."""
-    used = [pot for pot in _pots(kitchen) if kitchen.item(pot) is not None]
-    return used[0] if len(used) == 1 else None
-
-
-def guessed_pots(kitchen: SoupKitchen) -> tuple[Cell, ...]:
-    """The pots that a cook uses who does not know which is wanted: the only one in use, else all."""
-    used = pot_in_use(kitchen)
-    return _pots(kitchen) if used is None else (used,)
-
-
-def _pots(kitchen: SoupKitchen) -> tuple[Cell, ...]:
-    assert kitchen.wanted is not None
-    return kitchen.wanted.pots
-
-
-def _meaning(task: Task) -> Meaning:
-    return (task.verb, task.kind) if (task.verb, task.kind) in _DEEDS else (_WAIT, "")
-
-
 def _deed(meaning: Meaning) -> str:
-    return _DEEDS.get(meaning, _WAIT)
+    return DEEDS.get(meaning, _WAIT)

@@ -11,20 +11,59 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Cell
-from rllib_llm_comm.envs.overcooked_ai.names import find_place
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, VECTORS, observations
-from rllib_llm_comm.envs.overcooked_ai.planner import Task, TaskPlanner, plan
+from rllib_llm_comm.envs.overcooked_ai.places import find_place
+from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, Task, TaskPlanner, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
-from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
+from rllib_llm_comm.envs.overcooked_ai.sayings import DEEDS, CookSaying, PotSaying, Saying, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
-from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 from rllib_llm_comm.envs.scripted_team import Team
+
+
+def say(kitchen: SoupKitchen, player: int) -> Saying:
+    """Present message of a scripted cook, which sees all but a wanted pot that it is not told.
+
+    A cook that is told it while the other is not tells it, unless the wanted pot is the only one that is in use, which
+    the other sees. A cook that is not told asks for it as long as not just one pot is in use. Else cooks speak of their
+    tasks; one that is not told as if the pots were wanted that `guessed_pots` gives.
+    """
+    pots = None
+    if (wanted := kitchen.wanted) is not None and not all(wanted.told):
+        used = pot_in_use(kitchen)
+        if wanted.told[player] and used != wanted.pot:
+            return PotSaying(wanted.name)
+        if not wanted.told[player] and used is None:
+            return PotSaying("")
+        pots = None if wanted.told[player] else guessed_pots(kitchen)
+    tasks = plan(kitchen, pots)
+    return CookSaying(_meaning(tasks[player]), _meaning(tasks[1 - player]))
+
+
+def _meaning(task: Task) -> tuple[str, str]:
+    return (task.verb, task.kind) if (task.verb, task.kind) in DEEDS else ("wait", "")
+
+
+def pot_in_use(kitchen: SoupKitchen) -> Cell | None:
+    """The only pot with something in it among those that may be wanted; None if there are several or none."""
+    used = [pot for pot in _pots(kitchen) if kitchen.item(pot) is not None]
+    return used[0] if len(used) == 1 else None
+
+
+def guessed_pots(kitchen: SoupKitchen) -> tuple[Cell, ...]:
+    """The pots that a cook uses who does not know which is wanted: the only one in use, else all."""
+    used = pot_in_use(kitchen)
+    return _pots(kitchen) if used is None else (used,)
+
+
+def _pots(kitchen: SoupKitchen) -> tuple[Cell, ...]:
+    assert kitchen.wanted is not None
+    return kitchen.wanted.pots
 
 
 def messages(state: SoupKitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
 
-    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
+    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `say`.
     """
     return {agent: word(say(state, i), rng) for i, agent in enumerate(agents)}
 

@@ -85,7 +85,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI, OvercookedAISettings
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
+from rllib_llm_comm.envs.overcooked_ai.places import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (

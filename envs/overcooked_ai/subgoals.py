@@ -24,9 +24,8 @@ from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.envs.overcooked_ai.checker import ITEM, PLACE, named_places, plain, thing
 from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYER, X, Y
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.names import Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.places import STEPS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import Task
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import (
     ADD,
     DELIVER,

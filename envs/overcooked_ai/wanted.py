@@ -13,8 +13,7 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYER, SOUP, X, Y
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT, SERVING, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
+from rllib_llm_comm.envs.overcooked_ai.places import STEPS, places_of
 from rllib_llm_comm.envs.told_to import ALL, ONE, draw_told, fact_generators
 
 Where = int | Cell

@@ -25,7 +25,7 @@ GAME = GameRecord(
     difference=f"{__package__}.env:difference",
     keys=f"{__package__}.env:keys",
     picture=f"{__package__}.env:picture",
-    sayings=f"{__package__}.sayings:understand",
+    sayings=f"{__package__}.cooks:understand",
     counts_collisions=True,
     golden=(
         GoldenFormat(

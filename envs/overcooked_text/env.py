@@ -101,10 +101,10 @@ from rllib_llm_comm.envs.interface import (
 )
 from rllib_llm_comm.envs.overcooked_text import observation_text, render
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner, advance
+from rllib_llm_comm.envs.overcooked_text.cooks import meaning
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Moment, TextKitchen
-from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
 

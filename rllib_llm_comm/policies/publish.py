@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rllib_llm_comm.core.errors import UserError, shown
-from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+from rllib_llm_comm.envs.minirts.officers import checkpoints_of
 from rllib_llm_comm.policies.find_checkpoint import FILES, HUB_PREFIX, endpoint, in_markdown, is_repo, is_shipped
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, PolicyManifest

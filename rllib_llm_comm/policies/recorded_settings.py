@@ -183,7 +183,7 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     if not str(env).startswith(_OWN_GAMES):
         return has_no_text(value)
     if name == "executor":  # a folder is only read, as safetensors, and may be named
-        from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+        from rllib_llm_comm.envs.minirts.officers import checkpoints_of
 
         named = checkpoints_of(value)
         return named is not None and all(is_shipped(one) or model_stays_inside(one, ()) for one in named)

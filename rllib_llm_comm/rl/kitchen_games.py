@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
+from rllib_llm_comm.envs.overcooked_ai.rules import KitchenBatch
 
 
 def kitchen_batch(games: int, env_config: Mapping[str, Any]) -> KitchenBatch:

@@ -42,10 +42,10 @@ from rllib_llm_comm.baselines.red.officer_network import (
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND_AT, SIZES, masks
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+from rllib_llm_comm.envs.minirts.commanders import make_commander
+from rllib_llm_comm.envs.minirts.officer_view import OWN, SENTENCES, observe
+from rllib_llm_comm.envs.minirts.officers import checkpoints_of
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES, observe
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.policies.load_policy import load_policy
 from tests.envs.plain_views import planes

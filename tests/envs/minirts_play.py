@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.commanders import make_commander
 
 
 def played(

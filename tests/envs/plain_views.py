@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rllib_llm_comm.envs.minirts import officer_view
 from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
-from rllib_llm_comm.envs.minirts.commanders.executor import Instruction
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.state import ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES
-from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import officer_view
-from rllib_llm_comm.envs.minirts.view.observations import (
+from rllib_llm_comm.envs.minirts.executor import Instruction
+from rllib_llm_comm.envs.minirts.observations import (
     ENEMY_PLANE,
     FOG,
     MINE_PLANE,
@@ -25,6 +24,7 @@ from rllib_llm_comm.envs.minirts.view.observations import (
     TERRAIN_PLANE,
     UNIT_COLUMNS,
 )
+from rllib_llm_comm.envs.minirts.side import Side
 
 
 def planes(side: Side, commander: int) -> np.ndarray:

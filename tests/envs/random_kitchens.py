@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DYNAMICS, LAYOUT_NAMES, POT, Cell
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
+from rllib_llm_comm.envs.overcooked_ai.places import STEPS, places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 # The best scores of the original's scripted cook in the golden data's notes (eps 0 to .02).

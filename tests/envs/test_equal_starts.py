@@ -9,9 +9,8 @@ import pytest
 from pettingzoo.env_registry import registration
 
 import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-from rllib_llm_comm.envs.equal_starts import EqualStarts
 from rllib_llm_comm.envs.interface import DURATION
-from rllib_llm_comm.rl.rllib_adapter import START, ParallelEnvAdapter
+from rllib_llm_comm.rl.rllib_adapter import START, EqualStarts, ParallelEnvAdapter
 
 ORDERS = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"]}
 KITCHEN = {**ORDERS, "map_name": "B", "start": "random", "max_game_steps": 6}

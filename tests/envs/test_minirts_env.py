@@ -8,14 +8,12 @@ from minirts_play import played
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts import collective_command
-from rllib_llm_comm.envs.minirts.commanders import tasks
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, BUILD, MINE, TRAIN, WAIT, Command, parse_command
+from rllib_llm_comm.envs.minirts import collective_command, observations, officer_view, words
+from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import observations, officer_view
+from rllib_llm_comm.envs.minirts.words import ATTACK, BUILD, MINE, TRAIN, WAIT, Command, parse_command
 from tests.envs import plain_views
 
 
@@ -25,7 +23,7 @@ def chosen_by(commander, env):
 
 def command(env, **named: Command):
     """Gives commands, and nothing to the others."""
-    return env.step({agent: env.commands.index(named.get(agent, tasks.NOTHING)) for agent in env.agents})
+    return env.step({agent: env.commands.index(named.get(agent, words.NOTHING)) for agent in env.agents})
 
 
 # ---- who owns what -----------------------------------------------------------------------------------------

@@ -7,11 +7,21 @@ import pytest
 
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective_command as red
-from rllib_llm_comm.envs.minirts.collective_command import HEADS, nothing_new, orders_of
-from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels, MoodyCommander, disturbed
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.commanders.executor import OLDEST, Executor, Instructions
-from rllib_llm_comm.envs.minirts.commanders.tasks import (
+from rllib_llm_comm.envs.minirts.collective_command import (
+    HEADS,
+    RULES,
+    CollectiveLabels,
+    disturbed,
+    nothing_new,
+    orders_of,
+)
+from rllib_llm_comm.envs.minirts.commanders import MoodyCommander, make_commander
+from rllib_llm_comm.envs.minirts.engine import rts_game
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
+from rllib_llm_comm.envs.minirts.engine.units import BARRACK, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL
+from rllib_llm_comm.envs.minirts.executor import OLDEST, Executor, Instructions
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.words import (
     ATTACK,
     BUILD,
     DEFEND,
@@ -26,10 +36,6 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     word_numbers,
     wordings,
 )
-from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
-from rllib_llm_comm.envs.minirts.engine.units import BARRACK, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL
-from rllib_llm_comm.envs.minirts.side import Side
 from tests.refusal import refused
 
 UNITS = [
@@ -50,8 +56,8 @@ def mixed_orders(team):
     """Two peasants to one resource, one to another, and the hall trains a peasant."""
     hall, *peasants = team.own
     near, far = team.resources
-    digs = [order.gather(peasant, hall, near) for peasant in peasants[:2]]
-    return [*digs, order.gather(peasants[2], hall, far), order.train(hall, PEASANT)]
+    digs = [rts_game.gather(peasant, hall, near) for peasant in peasants[:2]]
+    return [*digs, rts_game.gather(peasants[2], hall, far), rts_game.train(hall, PEASANT)]
 
 
 def test_the_label_of_red_gives_all_units_of_a_kind_the_same_target():
@@ -75,10 +81,10 @@ def test_a_label_means_the_orders_that_it_was_made_of():
     team = side()
     hall, *peasants = team.own
     for given in (
-        [order.gather(peasants[0], hall, team.resources[1])],
-        [order.build(peasants[1], BARRACK, 5, 11)],
-        [order.train(hall, PEASANT)],
-        [order.move(peasants[2], 3, 20)],
+        [rts_game.gather(peasants[0], hall, team.resources[1])],
+        [rts_game.build(peasants[1], BARRACK, 5, 11)],
+        [rts_game.train(hall, PEASANT)],
+        [rts_game.move(peasants[2], 3, 20)],
     ):
         assert orders_of(team, CollectiveLabels(team).actions(given)) == given
     assert np.array_equal(CollectiveLabels(team).actions([])[0], nothing_new())

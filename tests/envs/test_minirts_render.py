@@ -6,8 +6,8 @@ import numpy as np
 from minirts_play import moments, played
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS
-from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
-from rllib_llm_comm.envs.minirts.engine.unit_order import attack
+from rllib_llm_comm.envs.minirts import render
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, attack
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     CATAPULT,
@@ -22,10 +22,9 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     SWORDMAN,
     TOWN_HALL,
 )
+from rllib_llm_comm.envs.minirts.render import sprite
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import render
-from rllib_llm_comm.envs.minirts.view.names import KINDS
-from rllib_llm_comm.envs.minirts.view.render import sprite
+from rllib_llm_comm.envs.minirts.words import KINDS
 
 
 def map_lines(drawing: str) -> list[str]:

@@ -13,8 +13,7 @@ import pytest
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import GoldenReport, check_golden
 from rllib_llm_comm.envs.minirts import golden as minirts
-from rllib_llm_comm.envs.minirts.engine import opponents, state
-from rllib_llm_comm.envs.minirts.engine import unit_order as order
+from rllib_llm_comm.envs.minirts.engine import opponents, rts_game, state
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings
 from rllib_llm_comm.envs.minirts.engine.units import ARCHER, BARRACK, DRAGON, PEASANT, SPEARMAN, TOWN_HALL
 
@@ -102,7 +101,7 @@ def test_fog_hides_walkers_and_remembers_buildings():
     units = [*own, (1, TOWN_HALL, 16, 5), (1, PEASANT, 15, 6), (1, PEASANT, 30, 30)]
     game = RTSGame.scenario(units, (500, 500))
     assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL", "PEASANT"]
-    game.step([order.move(game.units(0)[1], 2, 5)], 150)
+    game.step([rts_game.move(game.units(0)[1], 2, 5)], 150)
     assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL"]
     assert game.explored(0)[5, 16] and not game.visible(0)[5, 16]
 
@@ -111,20 +110,20 @@ def test_orders_that_cannot_be_are_refused():
     game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, PEASANT, 30, 30), (1, TOWN_HALL, 26, 26)])
     hall, peasant = game.units(0)
     for wrong in (
-        order.move(hall, 1, 1),
-        order.train(peasant, SPEARMAN),
-        order.build(peasant, SPEARMAN, 3, 3),
-        order.Order(0, game.units(1)[0].ref, 5, x=1, y=1),
+        rts_game.move(hall, 1, 1),
+        rts_game.train(peasant, SPEARMAN),
+        rts_game.build(peasant, SPEARMAN, 3, 3),
+        rts_game.Order(0, game.units(1)[0].ref, 5, x=1, y=1),
     ):
         with pytest.raises(UserError, match="order"):
             game.step([wrong], 1)
-    assert game.step([order.attack(peasant, game.units(1)[0])], 1) == ["done"]
+    assert game.step([rts_game.attack(peasant, game.units(1)[0])], 1) == ["done"]
 
 
 def test_the_cap_gives_the_money_back():
     units = [(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)]
     game = RTSGame.scenario(units, (100, 100), settings=RTSSettings(unit_cap=2, max_tick=0))
-    game.step([order.train(game.units(0)[0], PEASANT)], 10)
+    game.step([rts_game.train(game.units(0)[0], PEASANT)], 10)
     assert game.money(0) == 50
     game.run(100)
     assert (game.money(0), len(game.units(0))) == (100, 2)
@@ -132,9 +131,9 @@ def test_the_cap_gives_the_money_back():
 
 def test_a_cancelled_building_goes_and_is_refunded():
     game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)], (300, 300))
-    game.step([order.build(game.units(0)[1], BARRACK, 14, 5)], 60)
+    game.step([rts_game.build(game.units(0)[1], BARRACK, 14, 5)], 60)
     assert (game.money(0), [unit.finished for unit in game.units(0)]) == (150, [True, True, False])
-    game.step([order.move(game.units(0)[1], 5, 10)], 1)
+    game.step([rts_game.move(game.units(0)[1], 5, 10)], 1)
     assert (game.money(0), len(game.units(0))) == (300, 2)
 
 
@@ -161,7 +160,7 @@ def test_the_step_of_a_bullet_is_divided_first():
         units = [(0, DRAGON, 0.3, 0.3), (0, TOWN_HALL, 20, 20), (1, TOWN_HALL, float(x), float(y))]
         game = RTSGame.scenario(units, (100, 100))
         game.record["last_attack"][0, 0] = -99
-        game.step([order.attack(game.units()[0], game.units(1)[0])], 1)
+        game.step([rts_game.attack(game.units()[0], game.units(1)[0])], 1)
         start = game.record["b_x"][0, 0], game.record["b_y"][0, 0]
         game.run(1)
         dx, dy = x - start[0], y - start[1]

@@ -11,8 +11,8 @@ from minirts_play import moments
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.checker import check_sentence, duel_ticks
 from rllib_llm_comm.envs.minirts.engine.units import ARCHER, CATAPULT, CAVALRY, DRAGON, SPEARMAN, SWORDMAN
-from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KINDS, PLURAL, SINGULAR
-from rllib_llm_comm.envs.minirts.view.text import manual, observation_text
+from rllib_llm_comm.envs.minirts.text import manual, observation_text
+from rllib_llm_comm.envs.minirts.words import KIND_OF, KINDS, PLURAL, SINGULAR
 
 
 @pytest.fixture

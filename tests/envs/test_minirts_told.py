@@ -9,14 +9,13 @@ from random_play import same
 
 from rllib_llm_comm.envs import minirts, overcooked_text
 from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, teacher_state
+from rllib_llm_comm.envs.minirts import observations
 from rllib_llm_comm.envs.minirts.checker import check_sentence
-from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
-from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand
-from rllib_llm_comm.envs.minirts.commanders.scripted_commanders import ScriptedTeam, advise, messages
-from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, WAIT, Command
+from rllib_llm_comm.envs.minirts.commanders import ScriptedTeam, advise, messages, say
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
-from rllib_llm_comm.envs.minirts.side import PRODUCERS
-from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.sayings import CommanderSaying, EnemySaying, understand
+from rllib_llm_comm.envs.minirts.side import PRODUCERS, enemy_types
+from rllib_llm_comm.envs.minirts.words import BUILD, WAIT, Command
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest, make_teacher, teacher_identity
 from tests.refusal import refused
 

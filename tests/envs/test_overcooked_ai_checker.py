@@ -14,8 +14,7 @@ from random_kitchens import EVERY_GAME, faced, random_kitchen
 from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.checker import LONGEST, check_sentence
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
+from rllib_llm_comm.envs.overcooked_ai.places import STEPS, places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Item, SoupKitchen
 
 Fact = Callable[[SoupKitchen, int], bool]

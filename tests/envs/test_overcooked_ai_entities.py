@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, first_place, num_symbols, symbol_names
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
+from rllib_llm_comm.envs.overcooked_ai.observations import SLOTS, entities, first_place, num_symbols, symbol_names
+from rllib_llm_comm.envs.overcooked_ai.places import places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 

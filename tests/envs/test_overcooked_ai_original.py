@@ -13,7 +13,6 @@ from random_play import play
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.golden import check_golden
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS
 from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, LAYOUT_NAMES, ORIGINAL_NAMES, POT, get_layout
@@ -21,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.original import original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.recipes import contents
 from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array
-from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import KitchenBatch, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, observation_text, state_sentences
 from tests.refusal import refused

@@ -8,7 +8,7 @@ import pytest
 from random_kitchens import EVERY_GAME, random_kitchen
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT
-from rllib_llm_comm.envs.overcooked_ai.names import find_place
+from rllib_llm_comm.envs.overcooked_ai.places import find_place
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen, plain_state
 
 

@@ -15,13 +15,11 @@ from random_kitchens import MARKS
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, LAYOUT_NAMES, POT, get_layout
-from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
-from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
+from rllib_llm_comm.envs.overcooked_ai.places import UNREACHABLE, Routes, routes_of
+from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, ScriptedCooks, goal_places
+from rllib_llm_comm.envs.overcooked_ai.rules import KitchenBatch, SoupKitchen
 from tests.refusal import refused
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"

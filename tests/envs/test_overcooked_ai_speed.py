@@ -10,8 +10,8 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.original import original_kitchens
+from rllib_llm_comm.envs.overcooked_ai.places import routes_of
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
-from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
 
 LAYOUTS = [*LAYOUT_NAMES, *(f"original:{name}" for name in sorted(original_kitchens())[::6])]

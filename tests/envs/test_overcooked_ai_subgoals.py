@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, get_layout
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
+from rllib_llm_comm.envs.overcooked_ai.places import STEPS, places_of, routes_of
+from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, ScriptedCooks, goal_places
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
@@ -31,7 +30,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     subgoal_text,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import target_phrases
-from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 READY, COOKING = ["soup", 3, 0, COOK_TIME], ["soup", 3, 0, 7]
 # One room each, nothing between them: alice has no dishes, bob no onions of his own.

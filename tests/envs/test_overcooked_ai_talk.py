@@ -8,8 +8,8 @@ from random_play import play
 
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
-from rllib_llm_comm.envs.overcooked_ai.sayings import CookSaying, PotSaying, say, understand
-from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import ScriptedTeam, advise, messages
+from rllib_llm_comm.envs.overcooked_ai.sayings import CookSaying, PotSaying, understand
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import ScriptedTeam, advise, messages, say
 
 THREE = ["XPXPX", "O1 2P", "XDXSX"]
 SECRET = {"layout": "forced_coordination", "wanted": "pot", "told_to": ["bob"]}

@@ -9,12 +9,11 @@ import timeit
 import pytest
 from random_kitchens import EVERY_GAME, copied, faced, random_kitchen
 
-from rllib_llm_comm.envs.overcooked_ai import manual, text
+from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import CELLS, INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, LAYOUT_NAMES, POT, Cell, Layout, get_layout
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, find_place, places_of
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
+from rllib_llm_comm.envs.overcooked_ai.places import COOKS, STEPS, find_place, places_of, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
 
 every_game = pytest.mark.parametrize(("name", "dynamics"), EVERY_GAME)
@@ -61,7 +60,7 @@ def test_rooms_have_names():
 @every_game
 def test_the_manual_says_who_can_reach_what(name, dynamics):
     layout = get_layout(name)
-    sentences = manual.manual(layout, dynamics)
+    sentences = text.manual(layout, dynamics)
     assert all(line.endswith(".") and line.isascii() and len(line) < 150 for line in sentences)
     for i, start in enumerate(layout.starts):
         mask = routes_of(layout).reachable(start)
@@ -73,14 +72,14 @@ def test_the_manual_says_who_can_reach_what(name, dynamics):
 
 
 def test_the_manual_tells_maps_and_dynamics_apart():
-    forced = manual.manual(get_layout("forced_coordination"))
+    forced = text.manual(get_layout("forced_coordination"))
     assert "Shared counters 1 to 3 can be reached from both rooms, so things can pass across." in forced
     assert "Only bob can reach side counters 1 and 4." in forced
-    assert "No counter can be reached from both rooms." in manual.manual(get_layout("asymmetric_advantages"))
-    circuit = manual.manual(get_layout("counter_circuit"), "new")
+    assert "No counter can be reached from both rooms." in text.manual(get_layout("asymmetric_advantages"))
+    circuit = text.manual(get_layout("counter_circuit"), "new")
     assert "Counters 7 to 10 have floor on opposite sides, so things can pass across." in circuit
     assert any("by itself" in line for line in forced) and not any("by itself" in line for line in circuit)
-    old, new = (manual.brief(get_layout(NESTED), dynamics) for dynamics in ("old", "new"))
+    old, new = (text.brief(get_layout(NESTED), dynamics) for dynamics in ("old", "new"))
     assert "starts by itself" in old and "empty hands" in new
 
 

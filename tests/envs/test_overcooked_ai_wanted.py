@@ -12,13 +12,12 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
-from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS, INTERACT
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, LAYOUT_NAMES
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
-from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.observations import SLOTS, num_symbols
+from rllib_llm_comm.envs.overcooked_ai.places import places_of
+from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 
 PARTS = ["vector", "text", "planes", "state", "entities"]
 KITCHENS = [name for name in LAYOUT_NAMES if name != "cramped_room"]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from random_play import play
 
 from rllib_llm_comm.envs.overcooked_text import cooks, observation_text, parallel_env
-from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_text.cooks import Saying, ScriptedTeam, meaning, order, understand
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
 from rllib_llm_comm.envs.overcooked_text.observation_text import LEFT, RIGHT, Option, SeenItem, View
-from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, understand
 from tools.embedded_model.kitchens import options, random_view
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]

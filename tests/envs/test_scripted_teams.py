@@ -7,13 +7,13 @@ import pyarrow.dataset as ds
 import pytest
 
 from rllib_llm_comm.envs import make_env
-from rllib_llm_comm.envs.minirts.commanders import scripted_commanders
+from rllib_llm_comm.envs.minirts import commanders
 from rllib_llm_comm.envs.overcooked_ai import scripted_cooks
 from rllib_llm_comm.envs.overcooked_text import cooks
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 SALADS, SOUPS, WAR = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_text", "overcooked_ai", "minirts"))
-TEAMS = {SALADS: cooks.ScriptedTeam, SOUPS: scripted_cooks.ScriptedTeam, WAR: scripted_commanders.ScriptedTeam}
+TEAMS = {SALADS: cooks.ScriptedTeam, SOUPS: scripted_cooks.ScriptedTeam, WAR: commanders.ScriptedTeam}
 ORDER = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"]}
 POT = {"layout": "forced_coordination", "wanted": "pot", "told_to": ["bob"]}
 ARMY = {"told_to": ["alice"], "producers": "bob"}

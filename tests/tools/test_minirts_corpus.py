@@ -7,11 +7,10 @@ import pytest
 
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.checker import duel_ticks
-from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER, strategy
-from rllib_llm_comm.envs.minirts.commanders.sayings import EnemySaying, understand
-from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, Command, parse_command
-from rllib_llm_comm.envs.minirts.engine.units import ARMY, CAVALRY, MADE_BY
-from rllib_llm_comm.envs.minirts.view.names import PLURAL, SINGULAR
+from rllib_llm_comm.envs.minirts.commanders import strategy
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, CAVALRY, COUNTER, MADE_BY
+from rllib_llm_comm.envs.minirts.sayings import EnemySaying, understand
+from rllib_llm_comm.envs.minirts.words import BUILD, PLURAL, SINGULAR, Command, parse_command
 from rllib_llm_comm.language.base_model import EMBEDDED_MINIRTS, load_base_model
 from tools.embedded_model.minirts_corpus import documents
 from tools.embedded_model.minirts_states import HELD_OUT, _plans

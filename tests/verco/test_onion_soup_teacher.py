@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
 
-from rllib_llm_comm.envs.overcooked_ai import ENV_ID, sayings
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID, sayings, scripted_cooks
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
@@ -22,7 +22,7 @@ def test_messages_tell_both_tasks_and_are_understood(layout):
     for _ in range(200):
         tasks = plan(kitchen)
         for player in range(2):
-            saying = sayings.say(kitchen, player)
+            saying = scripted_cooks.say(kitchen, player)
             message = sayings.word(saying, rng)
             assert sayings.understand(message.upper() + ".") == saying and len(message.split()) <= 10
             assert saying.mine[0] == (tasks[player].verb if saying.mine[1] else "wait")

@@ -7,7 +7,7 @@ import numpy as np
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import teacher_state
-from rllib_llm_comm.envs.overcooked_text.sayings import understand
+from rllib_llm_comm.envs.overcooked_text.cooks import understand
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.seated_policy import PartnerSeats

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.cooks import choose, say
+from rllib_llm_comm.envs.overcooked_text.cooks import Saying, choose, say, word
 from rllib_llm_comm.envs.overcooked_text.observation_text import (
     BOWL,
     LEFT,
@@ -32,7 +32,6 @@ from rllib_llm_comm.envs.overcooked_text.observation_text import (
     dish_name,
     phrase,
 )
-from rllib_llm_comm.envs.overcooked_text.sayings import Saying, word
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from tools.embedded_model.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view
 

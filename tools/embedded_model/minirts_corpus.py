@@ -33,11 +33,23 @@ from itertools import islice
 import numpy as np
 
 from rllib_llm_comm.envs.minirts.checker import duel_ticks
-from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER
-from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, Saying, say_tasks, word
-from rllib_llm_comm.envs.minirts.commanders.tasks import TRAIN, WAIT, Command, phrase
-from rllib_llm_comm.envs.minirts.engine.units import ARMY, BUILDINGS, COST, MADE_BY
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, PLURAL, SINGULAR, TRAINED, counted, group, listing
+from rllib_llm_comm.envs.minirts.commanders import say_tasks
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, BUILDINGS, COST, COUNTER, MADE_BY
+from rllib_llm_comm.envs.minirts.sayings import CommanderSaying, EnemySaying, Saying, word
+from rllib_llm_comm.envs.minirts.words import (
+    COMMANDERS,
+    KINDS,
+    PLURAL,
+    SINGULAR,
+    TRAIN,
+    TRAINED,
+    WAIT,
+    Command,
+    counted,
+    group,
+    listing,
+    phrase,
+)
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from tools.embedded_model.corpus import Document
 from tools.embedded_model.minirts_states import HELD_OUT, Moment, is_rare, moments

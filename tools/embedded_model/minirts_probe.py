@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, understand, word
-from rllib_llm_comm.envs.minirts.commanders.tasks import MINE, TRAIN, WAIT, phrase
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
+from rllib_llm_comm.envs.minirts.sayings import CommanderSaying, EnemySaying, understand, word
+from rllib_llm_comm.envs.minirts.words import COMMANDERS, MINE, TRAIN, WAIT, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages

@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER, strategy, wanted_types
-from rllib_llm_comm.envs.minirts.commanders.sayings import (
-    CommanderSaying,
-    EnemySaying,
-    Saying,
-    say,
-    say_tasks,
-)
-from rllib_llm_comm.envs.minirts.commanders.tasks import (
+from rllib_llm_comm.envs.minirts.commanders import say, say_tasks, strategy, wanted_types
+from rllib_llm_comm.envs.minirts.engine.units import ARCHER, ARMY, COUNTER, DRAGON, GUARD_TOWER, MADE_BY, TOWN_HALL
+from rllib_llm_comm.envs.minirts.sayings import CommanderSaying, EnemySaying, Saying
+from rllib_llm_comm.envs.minirts.side import PRODUCERS
+from rllib_llm_comm.envs.minirts.text import observation_text
+from rllib_llm_comm.envs.minirts.words import (
     ATTACK,
     BUILD,
+    COMMANDERS,
     DEFEND,
     MINE,
     SCOUT,
@@ -32,10 +30,6 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     WAIT,
     Command,
 )
-from rllib_llm_comm.envs.minirts.engine.units import ARCHER, ARMY, DRAGON, GUARD_TOWER, MADE_BY, TOWN_HALL
-from rllib_llm_comm.envs.minirts.side import PRODUCERS
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
-from rllib_llm_comm.envs.minirts.view.text import observation_text
 
 HELD_OUT = (ARCHER, DRAGON)
 """Army types of which nobody speaks in any game of the corpus: nobody asks for them or tells of them."""

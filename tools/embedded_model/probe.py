@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from rllib_llm_comm.envs.overcooked_text.cooks import choose, say
+from rllib_llm_comm.envs.overcooked_text.cooks import Saying, choose, say, understand, word
 from rllib_llm_comm.envs.overcooked_text.observation_text import RIGHT, SHELF, Option, View, describe_view, phrase
-from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages

@@ -25,7 +25,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, ONIONS, POT, SERVING, get_layout
-from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, routes_of
+from rllib_llm_comm.envs.overcooked_ai.places import UNREACHABLE, routes_of
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.sama.planner_seats import KitchenSeats, advise, seat_observation
 from tools.embedded_model.corpus import Document

@@ -10,6 +10,7 @@ Units lie in slots. A slot is used again after its unit is gone; therefore whoev
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ learned: per player, target cell and cell: the learned distance, 0 if there is n
 route: per player, target cell and start cell: the last way found and its tick; see
     `rllib_llm_comm.envs.minirts.engine.movement`.
 touched: per player and target cell, whether its rows of `learned` and `route` hold anything.
-lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponent_rules`.
+lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponents`.
 """
 
 
@@ -211,3 +212,19 @@ def fingerprint() -> int:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         total = zlib.crc32(path.read_bytes(), total)
     return total
+
+
+def _drawing(sources: int) -> Callable[..., int]:
+    """The way in for Python, which numba keeps on disk as long as `sources` stays."""
+
+    @njit(cache=True, nogil=True)
+    def draw(g, player, low, high):  # type: ignore[no-untyped-def]
+        """A whole number from low to high, both included, of a scripted opponent's stream."""
+        _ = sources
+        return uniform(g, player, low, high)
+
+    drawing: Callable[..., int] = draw
+    return drawing
+
+
+draw = _drawing(fingerprint())

@@ -1,4 +1,8 @@
-"""Commands of units, carried out tick by tick. Compiled; `g` is a `state.GAME`."""
+"""Orders of units, tick by tick: how they begin and run, and the immediate commands in which they result.
+
+What the phases of a tick want to be done is queued, and carried out at the tick's end, first in, first out. Compiled;
+`g` is a `state.GAME`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.movement import (
     between2,
@@ -31,6 +34,7 @@ from rllib_llm_comm.envs.minirts.engine.state import (
     NO_ONE,
     PENDING,
     PLACEHOLDER,
+    QUEUE,
     SITE,
     SLOTS,
     TRAIN,
@@ -55,6 +59,69 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     SPEED,
     TRAIN_TICKS,
 )
+
+Q_MOVE, Q_SHOOT, Q_START_ATTACK, Q_START_GATHER, Q_START_BUILD, Q_HIT, Q_REMOVE, Q_CREATE, Q_PAY, Q_DIG = range(10)
+
+
+@rule
+def _put(g, kind, unit, other, value):  # type: ignore[no-untyped-def]
+    at = g.queue_end
+    if at >= QUEUE:
+        return at - 1
+    g.q_kind[at], g.q_unit[at], g.q_other[at], g.q_value[at] = kind, unit, other, value
+    g.queue_end = at + 1
+    return at
+
+
+@rule
+def queue_move(g, slot, x, y):  # type: ignore[no-untyped-def]
+    """A unit goes to a place, if it is still free then."""
+    at = _put(g, Q_MOVE, reference(g, slot), NO_ONE, 0)
+    g.q_x[at], g.q_y[at] = x, y
+
+
+@rule
+def queue_shot(g, slot, target):  # type: ignore[no-untyped-def]
+    """A unit fires at a unit (a reference)."""
+    _put(g, Q_SHOOT, reference(g, slot), target, 0)
+
+
+@rule
+def queue_cooldown(g, slot, kind):  # type: ignore[no-untyped-def]
+    """A unit's cool-down (`Q_START_ATTACK`, `Q_START_GATHER` or `Q_START_BUILD`) begins."""
+    _put(g, kind, reference(g, slot), NO_ONE, 0)
+
+
+@rule
+def queue_hit(g, target, shooter, kind):  # type: ignore[no-untyped-def]
+    """A bullet of a shooter of a type hits; both are references."""
+    _put(g, Q_HIT, target, shooter, kind)
+
+
+@rule
+def queue_removal(g, unit):  # type: ignore[no-untyped-def]
+    """A unit (a reference) goes."""
+    _put(g, Q_REMOVE, unit, NO_ONE, 0)
+
+
+@rule
+def queue_creation(g, maker, kind, stage, x, y, cost):  # type: ignore[no-untyped-def]
+    """A unit or a stage of a building comes; its maker is the unit in that slot."""
+    at = _put(g, Q_CREATE, reference(g, maker), g.owner[maker], kind)
+    g.q_extra[at], g.q_cost[at], g.q_x[at], g.q_y[at] = stage, cost, x, y
+
+
+@rule
+def queue_payment(g, player, amount, slot):  # type: ignore[no-untyped-def]
+    """A player gets (or with a negative amount gives) money for what the unit in a slot does."""
+    _put(g, Q_PAY, reference(g, slot), player, amount)
+
+
+@rule
+def queue_digging(g, resource):  # type: ignore[no-untyped-def]
+    """A load is taken from a resource (a reference)."""
+    _put(g, Q_DIG, resource, NO_ONE, 0)
+
 
 DONE, DROPPED, NOT_ALLOWED = range(3)
 """End of an order: it runs, it is silently dropped, or it is one the unit can never get."""
@@ -177,7 +244,7 @@ def walk(g, m, slot, to_x, to_y):  # type: ignore[no-untyped-def]
         dx, dy = dx * shorter, dy * shorter
     for step_x, step_y in ((dx, dy), (-dy, dx), (dy, -dx)):
         if free(g, x + step_x, y + step_y, kind, slot):
-            commands.move(g, slot, x + step_x, y + step_y)
+            queue_move(g, slot, x + step_x, y + step_y)
             return left2
     g.failed[g.tick % FAILURE_TICKS] += 1
     return left2
@@ -236,7 +303,7 @@ def _hit(g, slot, shooter, kind):  # type: ignore[no-untyped-def]
         return
     g.hp[slot] -= damage
     if g.hp[slot] <= 0:
-        commands.remove(g, reference(g, slot))
+        queue_removal(g, reference(g, slot))
     else:
         strike_back(g, slot, shooter)
 
@@ -269,34 +336,34 @@ def _pay(g, player, amount, slot):  # type: ignore[no-untyped-def]
 def _dig(g, slot):  # type: ignore[no-untyped-def]
     g.hp[slot] -= LOAD
     if g.hp[slot] <= 0:
-        commands.remove(g, reference(g, slot))
+        queue_removal(g, reference(g, slot))
 
 
 @rule
 def _carry_out(g, at):  # type: ignore[no-untyped-def]
     kind, slot = g.q_kind[at], resolve(g, g.q_unit[at])
-    if kind == commands.PAY:
+    if kind == Q_PAY:
         _pay(g, g.q_other[at], g.q_value[at], slot)
-    elif kind == commands.CREATE:
+    elif kind == Q_CREATE:
         _create(g, at)
     elif slot == NO_ONE:
         return
-    elif kind == commands.MOVE:
+    elif kind == Q_MOVE:
         _move(g, slot, g.q_x[at], g.q_y[at])
-    elif kind == commands.SHOOT:
+    elif kind == Q_SHOOT:
         _shoot(g, slot, g.q_other[at])
-    elif kind == commands.START_ATTACK:
+    elif kind == Q_START_ATTACK:
         g.last_attack[slot] = g.tick
-    elif kind == commands.START_GATHER:
+    elif kind == Q_START_GATHER:
         g.last_gather[slot] = g.tick
-    elif kind == commands.START_BUILD:
+    elif kind == Q_START_BUILD:
         g.last_build[slot] = g.tick
-    elif kind == commands.HIT:
+    elif kind == Q_HIT:
         _hit(g, slot, g.q_other[at], g.q_value[at])
-    elif kind == commands.REMOVE:
+    elif kind == Q_REMOVE:
         cancel(g, slot)
         take_off(g, slot)
-    elif kind == commands.DIG:
+    elif kind == Q_DIG:
         _dig(g, slot)
 
 
@@ -338,8 +405,8 @@ def _attack(g, m, slot):  # type: ignore[no-untyped-def]
     if np.int32(between2(g, slot, target)) > RANGE[kind] * RANGE[kind]:
         walk(g, m, slot, g.x[target], g.y[target])
     elif g.stamp[slot] - g.last_attack[slot] >= ATTACK_TICKS[kind]:
-        commands.shoot(g, slot, g.target[slot])
-        commands.start_cooldown(g, slot, commands.START_ATTACK)
+        queue_shot(g, slot, g.target[slot])
+        queue_cooldown(g, slot, Q_START_ATTACK)
     return False
 
 
@@ -350,14 +417,14 @@ def _gather(g, m, slot):  # type: ignore[no-untyped-def]
         return True
     if g.step[slot] == 0:
         if walk(g, m, slot, g.x[resource], g.y[resource]) < _BESIDE2:
-            commands.start_cooldown(g, slot, commands.START_GATHER)
+            queue_cooldown(g, slot, Q_START_GATHER)
             g.step[slot] = 1
     elif g.step[slot] == 1:
         if g.stamp[slot] - g.last_gather[slot] >= GATHER_TICKS:
-            commands.dig(g, g.target[slot])
+            queue_digging(g, g.target[slot])
             g.step[slot] = 2
     elif walk(g, m, slot, g.x[hall], g.y[hall]) < _BESIDE2:
-        commands.pay(g, g.owner[slot], LOAD, slot)
+        queue_payment(g, g.owner[slot], LOAD, slot)
         g.step[slot] = 0
     return False
 
@@ -366,23 +433,23 @@ def _gather(g, m, slot):  # type: ignore[no-untyped-def]
 def _build(g, m, slot):  # type: ignore[no-untyped-def]
     kind, x, y = g.what[slot], g.to_x[slot], g.to_y[slot]
     if g.step[slot] == 0:
-        commands.pay(g, g.owner[slot], -COST[kind], slot)
+        queue_payment(g, g.owner[slot], -COST[kind], slot)
         if not free(g, x, y, kind, NO_ONE):
-            commands.pay(g, g.owner[slot], COST[kind], slot)
+            queue_payment(g, g.owner[slot], COST[kind], slot)
             return True
-        commands.create(g, slot, kind, PLACEHOLDER, x, y, COST[kind])
+        queue_creation(g, slot, kind, PLACEHOLDER, x, y, COST[kind])
         g.step[slot] = 1
     elif g.step[slot] == 1:
         if distance2(g.x[slot], g.y[slot], x, y) < _BESIDE2:
-            commands.start_cooldown(g, slot, commands.START_BUILD)
-            commands.remove(g, g.site[slot])
-            commands.create(g, slot, kind, SITE, x, y, COST[kind])
+            queue_cooldown(g, slot, Q_START_BUILD)
+            queue_removal(g, g.site[slot])
+            queue_creation(g, slot, kind, SITE, x, y, COST[kind])
             g.step[slot] = 2
         elif _free_around(g, x, y, g.type[slot]) != NO_ONE:
             walk(g, m, slot, x, y)
     elif g.stamp[slot] - g.last_build[slot] >= BUILD_TICKS:
-        commands.remove(g, g.site[slot])
-        commands.create(g, slot, kind, FINISHED, x, y, COST[kind])
+        queue_removal(g, g.site[slot])
+        queue_creation(g, slot, kind, FINISHED, x, y, COST[kind])
         return True
     return False
 
@@ -391,16 +458,16 @@ def _build(g, m, slot):  # type: ignore[no-untyped-def]
 def _train(g, slot):  # type: ignore[no-untyped-def]
     kind, house = g.what[slot], g.type[slot]
     if g.step[slot] == 0:
-        commands.pay(g, g.owner[slot], -COST[kind], slot)
+        queue_payment(g, g.owner[slot], -COST[kind], slot)
         g.step[slot] = 1
     elif g.step[slot] == 1:
-        commands.start_cooldown(g, slot, commands.START_BUILD)
+        queue_cooldown(g, slot, Q_START_BUILD)
         g.step[slot] = 2
     elif g.stamp[slot] - g.last_build[slot] >= TRAIN_TICKS[house]:
         place = _free_around(g, g.x[slot], g.y[slot], house)
         if place != NO_ONE:
             x, y = g.x[slot] + _AROUND_X[place], g.y[slot] + _AROUND_Y[place]
-            commands.create(g, slot, kind, FINISHED, x, y, COST[kind])
+            queue_creation(g, slot, kind, FINISHED, x, y, COST[kind])
             return True
     return False
 

@@ -137,6 +137,25 @@ POWER = (ATTACK[:, None].astype(np.float32) * MULTIPLIER).astype(np.int32)
 DAMAGE = np.maximum(POWER - DEFENCE[None, :], 0)
 """int32 (attacker, target): hp taken per hit."""
 
+COUNTER = {
+    SPEARMAN: SWORDMAN,
+    SWORDMAN: CAVALRY,
+    CAVALRY: SPEARMAN,
+    DRAGON: ARCHER,
+    ARCHER: SWORDMAN,
+    CATAPULT: SPEARMAN,
+}
+"""Type to make against each army type, by RED's oracle."""
+VICTIM = {
+    SWORDMAN: SPEARMAN,
+    CAVALRY: SWORDMAN,
+    SPEARMAN: CAVALRY,
+    DRAGON: SPEARMAN,
+    ARCHER: DRAGON,
+    CATAPULT: CATAPULT,
+}
+"""Types that each army type beats."""
+
 _PREFERENCES = {
     SWORDMAN: (SPEARMAN, GUARD_TOWER, ARCHER, CATAPULT, SWORDMAN, CAVALRY, PEASANT, TOWN_HALL),
     SPEARMAN: (CAVALRY, GUARD_TOWER, ARCHER, CATAPULT, SPEARMAN, SWORDMAN, PEASANT, TOWN_HALL),

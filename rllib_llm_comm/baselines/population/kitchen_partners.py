@@ -16,12 +16,10 @@ from torch import nn
 from rllib_llm_comm.baselines.population.responder import Matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, kernel
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.env import difference
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.planner import plan
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
+from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, plan
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, KitchenBatch, SoupKitchen
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PEOPLE, SCRIPTED, STAY, PartnerSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest

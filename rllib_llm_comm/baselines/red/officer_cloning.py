@@ -30,13 +30,12 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, read_foreign_json, write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.minirts import ENV_ID
-from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, SIZES
-from rllib_llm_comm.envs.minirts.commanders.collective_label import CollectiveLabels, MoodyCommander, disturbed
-from rllib_llm_comm.envs.minirts.commanders.command_level import Commander, make_commander
-from rllib_llm_comm.envs.minirts.commanders.executor import Instructions
-from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands, wordings
+from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, SIZES, CollectiveLabels, disturbed
+from rllib_llm_comm.envs.minirts.commanders import Commander, MoodyCommander, make_commander
 from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.view.officer_view import observe, officer_spaces
+from rllib_llm_comm.envs.minirts.executor import Instructions
+from rllib_llm_comm.envs.minirts.officer_view import observe, officer_spaces
+from rllib_llm_comm.envs.minirts.words import WAIT, all_commands, wordings
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest

@@ -19,12 +19,11 @@ from torch.nn import functional
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, KIND_AT, SITE_AT
-from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDEST
-from rllib_llm_comm.envs.minirts.commanders.tasks import NUM_WORDS
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, IS_MOBILE, MADE_BY, NUM_TYPES, PEASANT, TOWN_HALL
-from rllib_llm_comm.envs.minirts.view.officer_view import (
+from rllib_llm_comm.envs.minirts.executor import MOST_SENTENCES, OLDEST
+from rllib_llm_comm.envs.minirts.officer_view import (
     AGES,
     COLUMN,
     ENEMIES,
@@ -44,6 +43,7 @@ from rllib_llm_comm.envs.minirts.view.officer_view import (
     TYPE,
     officer_spaces,
 )
+from rllib_llm_comm.envs.minirts.words import NUM_WORDS
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, FORBIDDEN
 

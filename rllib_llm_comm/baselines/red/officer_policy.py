@@ -16,11 +16,11 @@ from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice, uni
 from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork, OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import KIND_WORDS, SIZES, orders_of
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instructions
-from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
-from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.engine.rts_game import Order
+from rllib_llm_comm.envs.minirts.executor import Executor, Instructions
+from rllib_llm_comm.envs.minirts.officer_view import observe
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.officer_view import observe
+from rllib_llm_comm.envs.minirts.words import WAIT, Command
 from rllib_llm_comm.policies.array_policy import AgentRequest, ArrayMemory, ArrayPolicy
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.policy_folder import find_policy, load_network

@@ -18,7 +18,7 @@ _MAX_TICK = 12_800  # `MAX_TICK` of the game
 
 
 def _commanders() -> tuple[str, ...]:
-    from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES
+    from rllib_llm_comm.envs.minirts.commanders import NAMES
 
     return tuple(NAMES)
 
@@ -26,7 +26,7 @@ def _commanders() -> tuple[str, ...]:
 def _units() -> tuple[str, ...]:
     """All fighters."""
     from rllib_llm_comm.envs.minirts.engine.units import ARMY
-    from rllib_llm_comm.envs.minirts.view.names import SINGULAR
+    from rllib_llm_comm.envs.minirts.words import SINGULAR
 
     return tuple(SINGULAR[kind] for kind in ARMY)
 

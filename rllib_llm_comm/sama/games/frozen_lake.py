@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
 from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, LAYOUT_NAMES, STEPS, WALKS, Cell, Lake
-from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
+from rllib_llm_comm.envs.frozen_lake.text import WALKERS, LakeFacts, brief, check_sentence, place
 from rllib_llm_comm.sama.planned_env import disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition

@@ -12,15 +12,20 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.checker import check_sentence
-from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import (
+from rllib_llm_comm.envs.minirts.commanders import strategy_of_all
+from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
+from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
+from rllib_llm_comm.envs.minirts.executor import Executor
+from rllib_llm_comm.envs.minirts.text import commander_sentences, enemy_sentence, manual, situation_sentences
+from rllib_llm_comm.envs.minirts.words import (
     ATTACK,
     BUILD,
+    COMMANDERS,
     DEFEND,
     MINE,
     MOST,
     SCOUT,
+    SINGULAR,
     TRAIN,
     WAIT,
     Command,
@@ -28,10 +33,6 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     parse_command,
     phrase,
 )
-from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
-from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
-from rllib_llm_comm.envs.minirts.view.text import commander_sentences, enemy_sentence, manual, situation_sentences
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, SubgoalStarts, examples_in
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition

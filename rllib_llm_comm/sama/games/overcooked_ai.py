@@ -27,11 +27,9 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
     Cell,
     Layout,
 )
-from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.places import COOKS, STEPS, Places, places_of, routes_of
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, Task, TaskPlanner, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, SoupKitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen, random_snapshot
@@ -56,7 +54,14 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     subgoals_by_text,
     task_subgoal,
 )
-from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
+from rllib_llm_comm.envs.overcooked_ai.text import (
+    cook_sentences,
+    manual,
+    map_facts,
+    primitive_phrases,
+    state_sentences,
+    target_phrases,
+)
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, examples_in
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code

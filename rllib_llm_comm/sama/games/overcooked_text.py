@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import observation_text
-from rllib_llm_comm.envs.overcooked_text.cooks import choose
+from rllib_llm_comm.envs.overcooked_text.cooks import Saying, choose
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
 from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, SeenItem, dish_name, item_words
 from rllib_llm_comm.envs.overcooked_text.rules import DISTANCE, Moment, moment
-from rllib_llm_comm.envs.overcooked_text.sayings import Saying
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, BUILD, DEFEND, MINE, SCOUT, TRAIN, WAIT, Command
-from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
-from rllib_llm_comm.envs.minirts.view.names import (
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, COUNTER, MADE_BY
+from rllib_llm_comm.envs.minirts.words import (
+    ATTACK,
+    BUILD,
     COMMANDERS,
+    DEFEND,
     KIND_OF,
     KIND_PATTERN,
+    MINE,
     PLURAL,
+    SCOUT,
     SINGULAR,
+    TRAIN,
+    WAIT,
     army_words,
 )
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-    from rllib_llm_comm.envs.minirts.side import Side
 
 _DEED = rf"(?:build|train) (?:{KIND_PATTERN})|{MINE}|{ATTACK}|{DEFEND}|{SCOUT}|{WAIT}"
 _NAME = "|".join(COMMANDERS)
@@ -69,48 +69,6 @@ class EnemySaying:
 
 
 Saying = CommanderSaying | EnemySaying
-
-
-def say(executor: Executor, commands: Sequence[Command], commander: int) -> Saying:
-    """Present message of a scripted commander.
-
-    Where `told_to` is not set it knows what the enemy makes, and so does one that is told. One that is told while
-    others are not tells it, until the side has, or puts up, producers against all of it, which the others see. One that
-    is not told asks as long as it knows of no enemy fighter or producer and the side has no producer. Else they speak
-    of their tasks, to the next one who has something to do; one that is not told as if the enemy made what
-    `told_army.assumed_types` gives.
-    """
-    # Late: messages of other games are compared, too, and need no compiled rules for that.
-    from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
-    from rllib_llm_comm.envs.minirts.told_army import assumed_types, is_prepared
-
-    types, fact = assumed_types(executor, commander), say_fact(executor.side, commander)
-    if fact is not None and not (is_prepared(executor.side) if fact.types else types):
-        return fact
-    return say_tasks(strategy_of_all(executor, commands, types), commander)
-
-
-def say_fact(side: Side, commander: int) -> EnemySaying | None:
-    """Message of a commander who is told the enemy's types, which names them, or question of one who is not.
-
-    `None` where all are told or nobody is.
-    """
-    from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
-
-    if side.told is None or all(side.told):
-        return None
-    types = enemy_types(side) if side.told[commander] else ()
-    return EnemySaying(tuple(kind for kind in ARMY if kind in types))
-
-
-def say_tasks(plans: Sequence[Command], commander: int) -> CommanderSaying:
-    """A commander's word on its own task and on that of the next one who has something to do, of the plans of all."""
-    size = len(plans)
-    others = [(commander + i) % size for i in range(1, size)]
-    busy = [other for other in others if plans[other].verb != WAIT] or others
-    if not busy:
-        return CommanderSaying(_meaning(plans[commander]), "", (WAIT, -1))
-    return CommanderSaying(_meaning(plans[commander]), COMMANDERS[busy[0]], _meaning(plans[busy[0]]))
 
 
 def word(saying: Saying, rng: np.random.Generator) -> str:
@@ -164,8 +122,6 @@ def request(message: str) -> str:
 
     Of the enemy's army types it asks for what beats them, and for the producers of that.
     """
-    from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER
-
     plain = " ".join(message.lower().split())
     if _ENEMY.search(plain):
         wanted = [COUNTER[KIND_OF[word]] for word in meaning(plain).split() if word in KIND_OF]
@@ -181,10 +137,6 @@ def _army(words: str) -> tuple[int, ...]:
     """Army types that are named, in the order of `ARMY`."""
     named = {KIND_OF[word] for word in _KIND.findall(words)}
     return tuple(kind for kind in ARMY if kind in named)
-
-
-def _meaning(command: Command) -> Meaning:
-    return command.verb, command.kind
 
 
 def _deed(meaning: Meaning) -> str:

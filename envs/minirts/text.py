@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import Command, phrase
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,
     BUILDINGS,
@@ -15,9 +13,20 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     PEASANT,
     TOWN_HALL,
 )
-from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.told_army import told_sentences
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, PLURAL, SINGULAR, TRAINED, counted, group, listing
+from rllib_llm_comm.envs.minirts.executor import Executor
+from rllib_llm_comm.envs.minirts.side import Side, told_sentences
+from rllib_llm_comm.envs.minirts.words import (
+    COMMANDERS,
+    KINDS,
+    PLURAL,
+    SINGULAR,
+    TRAINED,
+    Command,
+    counted,
+    group,
+    listing,
+    phrase,
+)
 
 _DOING = {"attack": "attacks", "defend": "defends", "scout": "scouts"}
 _BEATS = (

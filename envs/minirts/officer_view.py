@@ -13,9 +13,8 @@ from gymnasium import spaces
 from numba import njit
 
 from rllib_llm_comm.envs.compiling import compiling
+from rllib_llm_comm.envs.minirts import observations
 from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
-from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDEST, Instruction
-from rllib_llm_comm.envs.minirts.commanders.tasks import MOST_WORDS, NUM_WORDS, word_numbers
 from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.state import (
@@ -30,9 +29,10 @@ from rllib_llm_comm.envs.minirts.engine.state import (
     rule,
 )
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES
+from rllib_llm_comm.envs.minirts.executor import MOST_SENTENCES, OLDEST, Instruction
+from rllib_llm_comm.envs.minirts.observations import inside_map, list_known, list_own, target_slot
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import observations
-from rllib_llm_comm.envs.minirts.view.observations import inside_map, list_known, list_own, target_slot
+from rllib_llm_comm.envs.minirts.words import MOST_WORDS, NUM_WORDS, word_numbers
 
 OWN, ENEMIES, RESOURCES, SIGHT, MONEY = "own_units", "enemy_units", "resource_units", "sight", "money"
 SENTENCES, AGES = "sentences", "ages"

@@ -10,14 +10,14 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+    from rllib_llm_comm.envs.minirts.executor import Executor
     from rllib_llm_comm.envs.minirts.side import Side
 
 SCRIPTED = "scripted"
 TRAINED = "trained:"
 SWITCH = "switch:"
 # By name: games know nothing of networks, and these names are read without the compiled rules.
-_SCRIPTED_EXECUTOR = "rllib_llm_comm.envs.minirts.commanders.executor:Executor"
+_SCRIPTED_EXECUTOR = "rllib_llm_comm.envs.minirts.executor:Executor"
 _TRAINED_EXECUTOR = "rllib_llm_comm.baselines.red.officer_policy:TrainedExecutor"
 # In a switch a colon parts two checkpoints, unless it belongs to the name of one that has no folder yet. So one such
 # name alone is not two folders.

@@ -10,8 +10,6 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Canvas, Colour, font, star
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import phrase
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, Unit
 from rllib_llm_comm.envs.minirts.engine.units import (
@@ -33,8 +31,9 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     TOWN_HALL,
     WORKSHOP,
 )
+from rllib_llm_comm.envs.minirts.executor import Executor
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, SINGULAR, group
+from rllib_llm_comm.envs.minirts.words import COMMANDERS, KINDS, SINGULAR, group, phrase
 
 _STEEL: Colour = (232, 236, 240)
 _WALL: Colour = (236, 222, 196)

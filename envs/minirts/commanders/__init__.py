@@ -1,1 +1,0 @@
-"""Commands in words, and those who give them by rules."""

@@ -1,1 +1,0 @@
-"""Views of the game: words, numbers and pictures."""
