@@ -28,9 +28,12 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests import fork_server
+
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("suite")
 torch.set_num_threads(1)
+sys.dont_write_bytecode = False  # every process that shares the tests would rewrite the asserts of all
 
 
 @pytest.fixture(scope="session")
@@ -137,11 +140,22 @@ def chat_client_at_home(monkeypatch, one_authority):
 
 STREAMS = ("stdin", "stdout", "stderr")
 COMPILE = """
-from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
+from rllib_llm_comm.envs.minirts.engine.rts_game import compile_rules
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 parallel_env(layout="cramped_room").reset(seed=0)
 compile_rules()
 """
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Before a process starts that shares the tests: the server off which all fork programs loads the libraries."""
+    node.workerinput["fork_server"] = fork_server.start()
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        fork_server.share(config.workerinput["fork_server"])
 
 
 @pytest.hookimpl(tryfirst=True)

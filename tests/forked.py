@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partialmethod
-from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -34,12 +33,13 @@ from types import SimpleNamespace
 from typing import Any, TextIO
 
 import numpy as np
-import pytest
 from ray._private import services
 from ray._private.parameter import RayParams
 from ray._private.workers import setup_worker
 from ray._raylet import Config
 from ray.tune.utils import UtilMonitor
+
+from tests import fork_server
 
 CLI = "rllib_llm_comm.cli.main"
 UtilMonitor.start = lambda *_: None
@@ -48,20 +48,8 @@ UtilMonitor.start = lambda *_: None
 
 @cache
 def _server() -> ForkServerContext:
-    """The server, which starts now.
-
-    Ray reads what a worker is told of in its environment when it is imported, which here is before there is a worker:
-    it belongs to the first job of its Ray, and ends without its raylet, whose place the tests take.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.preloaded"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_JOB_ID", "01000000")
-        patch.setenv("RAY_RAYLET_PID", str(os.getpid()))
-        patch.setenv("RAY_enable_pipe_based_agent_to_parent_health_check", "1")  # as a raylet tells its agents
-        patch.chdir(Path(__file__).parents[1])
-        forkserver.ensure_running()
-    return context
+    fork_server.start()
+    return multiprocessing.get_context("forkserver")
 
 
 def environment() -> dict[str, str]:
@@ -279,7 +267,6 @@ def _run(
     # The server's own remember what they have been before; a test may read each line.
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     lighten_ray(lambda: worker)
-    lighten_connectors()
     with _ending():
         _become(command, cwd, env, path)
 
@@ -289,6 +276,7 @@ def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str])
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    lighten_connectors()
     np.random.seed()  # a fresh interpreter begins anywhere
     Config.initialize("")  # whether Ray asks for a token was read in the environment of the server
     program = command[0]

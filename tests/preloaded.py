@@ -1,19 +1,21 @@
 """What the server of `tests.forked` imports; the garbage collectors of its forks do not look at it.
 
-Beside the libraries these are parts that commands, workers and agents of Ray would load when they first need them.
+Beside the package and the libraries these are parts that commands, workers and agents of Ray would load when they first
+need them.
 """
 
 from __future__ import annotations
 
 import gc
+import pkgutil
 from importlib import import_module
 
 from numba.core.registry import cpu_target
 
-from rllib_llm_comm.rl.algorithms import algorithms_by_module
+import rllib_llm_comm
 
-OWN = (*algorithms_by_module(), "cli.main", "evaluation.report", "experiments.pipeline", "experiments.tune_callback")
 OTHERS = (
+    "PIL.WebPImagePlugin",
     "matplotlib.figure",
     "openai",
     "peft",
@@ -28,6 +30,7 @@ OTHERS = (
     "ray.dashboard.agent",
     "ray.rllib.algorithms.ppo",
     "ray.tune",
+    "ray.util.state.api",
     "starlette.datastructures",
     "tensorboardX",
     "transformers.models.auto.modeling_auto",
@@ -36,7 +39,7 @@ OTHERS = (
 )
 
 gc.disable()
-for module in (*(f"rllib_llm_comm.{name}" for name in OWN), *OTHERS):
+for module in (*(own.name for own in pkgutil.walk_packages(rllib_llm_comm.__path__, "rllib_llm_comm.")), *OTHERS):
     import_module(module)
 for context in (cpu_target.typing_context, cpu_target.target_context):
     context.refresh()  # what numba does when it first compiles

@@ -15,6 +15,7 @@ from rllib_llm_comm.core.places import below, fetched, is_remote, local_path, sc
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.prerequisites import on_this_machine
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from tests.experiments.staged import run
 from tests.refusal import refused
 from tests.s3_server import ENVIRONMENT, s3_server
 
@@ -115,6 +116,21 @@ def test_a_folder_in_a_store_is_fetched_once_and_followed_when_it_changes(store)
     fetched(store.uri("once"), "checkpoint")
     assert (copy / "a.json").read_bytes() == b"333" and not (copy / "empty").exists()
     assert not list(copy.rglob("*.tmp"))
+
+
+def test_players_and_strangers_may_lie_in_a_store(store):
+    store.put("met/x.json", b"{}")
+    place = store.uri("met/x.json")
+    here = on_this_machine("met.config", {"players": [place], "partners": {"group": [{"policy": place}, place]}})
+    for path in (*here["players"], here["partners"]["group"][0]["policy"], here["partners"]["group"][1]):
+        assert Path(path).read_text() == "{}"
+
+
+def test_a_dry_run_reads_what_lies_in_a_store(store, tmp_path, capsys):
+    store.put("papers/game.tex", rb"\documentclass{article}\begin{document}A cook puts onions into pots.\end{document}")
+    config = {"paper": store.uri("papers/game.tex"), "chat": {"model": "m"}}
+    run({"manual": {"run": "make_manual", "config": config}}, tmp_path, dry_run=True)
+    assert "Nobody was asked." in capsys.readouterr().out
 
 
 def test_a_single_file_and_some_files_of_a_folder_are_fetched(store):

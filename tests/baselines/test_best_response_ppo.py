@@ -19,8 +19,8 @@ from rllib_llm_comm.baselines.population.kitchen_partners import (
     load_partners,
 )
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
+from rllib_llm_comm.envs.overcooked_ai.rules import KitchenBatch
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.policy_folder import PolicyExport

@@ -23,7 +23,7 @@ from tests.cli.faults import rows, wait_until
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 GAME = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 40}
-DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 200, "seed": 0}
+DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 96, "seed": 0}
 COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "3")
 PPO = {
     "env_config": GAME, "action_checkpoint": "${clone}", "num_envs_per_env_runner": 2,

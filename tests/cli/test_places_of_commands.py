@@ -11,39 +11,39 @@ import pytest
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_folder, write_atomically
 from rllib_llm_comm.experiments.runs import run_report
-from tests.cli.command import COMMAND, environment
+from tests.cli.command import COMMAND, environment, rllib
 from tests.evaluation.test_report import folder  # noqa: F401
 
 COMMANDS = [["runs"], ["train", "file", "x.yaml"]]
 
 
-def ended(command, **how):
-    done = subprocess.run(command, capture_output=True, env={**environment(), **how.pop("env", {})}, **how)
-    errors = done.stderr.decode("utf-8", "backslashreplace")
-    assert done.returncode == 1 and "Traceback" not in errors and "bug" not in errors, errors
-    assert errors.startswith("Error: ") and errors.count("\n") == 1
-    return errors
+def ended(done):
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "bug" not in done.stderr, done.stderr
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+    return done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_current_folder_that_is_gone_is_one_sentence(command, tmp_path):
     (tmp_path / "gone").mkdir()
     remove = f"import os; os.rmdir(os.getcwd()); os.execv({sys.executable!r}, {[*COMMAND, *command]!r})"
-    assert "current folder is gone" in ended([sys.executable, "-c", remove], cwd=tmp_path / "gone")
+    command = [sys.executable, "-c", remove]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path / "gone")
+    assert "current folder is gone" in ended(done)
 
 
 @pytest.mark.parametrize(
     "where", [["runs", b"caf\xe9"], ["train", "file", b"\xff.yaml"], ["evaluate", b"\xc3"], ["example", "get", b"\xe9"]]
 )
 def test_arguments_that_are_not_utf_8_are_one_sentence(where, tmp_path):
-    assert "not UTF-8" in ended([*COMMAND, *where], cwd=tmp_path)
+    assert "not UTF-8" in ended(rllib(*map(os.fsdecode, where), cwd=tmp_path))
 
 
 def test_a_current_folder_and_a_home_that_are_not_utf_8_are_one_sentence(tmp_path):
-    strange = os.fsencode(tmp_path) + b"/caf\xe9"
-    os.mkdir(strange)
-    assert "not UTF-8" in ended([*COMMAND, "runs"], cwd=strange)
-    assert "not UTF-8" in ended([*COMMAND, "runs"], cwd=tmp_path, env={"HOME": os.fsdecode(strange)})
+    strange = tmp_path / os.fsdecode(b"caf\xe9")
+    strange.mkdir()
+    assert "not UTF-8" in ended(rllib("runs", cwd=strange))
+    assert "not UTF-8" in ended(rllib("runs", cwd=tmp_path, HOME=str(strange)))
 
 
 def test_a_report_does_not_follow_a_link(folder, tmp_path):  # noqa: F811

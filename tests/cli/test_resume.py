@@ -186,6 +186,8 @@ def test_a_checkpoint_that_came_after_the_state_is_gone_on_from_and_not_written_
         trial = Trial.from_json_state(description)
         trial.restore_run_metadata(metadata)
         assert trial.status == "TERMINATED", "its checkpoint is of its end"
+        kept = [one.checkpoint.path for one in trial.run_metadata.checkpoint_manager._checkpoint_results]
+        assert len(kept) == 3 and all(Path(path).is_relative_to(stage) for path in kept), "the run was copied"
         newest[trial.storage.trial_dir_name] = (
             Path(trial.checkpoint.path).name,
             trial.storage.current_checkpoint_index,

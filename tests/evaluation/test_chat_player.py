@@ -135,6 +135,11 @@ def test_bad_settings(config, says, tmp_path):
     refused_file(tmp_path, stage(**config), says)
 
 
+def test_a_recording_of_the_package_is_played_by_its_name(tmp_path):
+    with pytest.raises(UserError, match="claude_actions.jsonl. has no answer"):
+        run(stage(chat={"cassette": "claude_actions"}), tmp_path)
+
+
 RECORDED = Path(__file__).parents[2] / "docs" / "results" / "direct_play"
 
 

@@ -117,6 +117,7 @@ def test_progress_counts_every_pair_once(cooks):
 
 
 RING = {"layout": "coordination_ring", "horizon": 40}
+SHORT = {"horizon": 25}
 FOLLOWER = {**RING, "observe": ["entities", "state"], "action_level": "goal_cell"}
 
 
@@ -154,9 +155,9 @@ def planned(players, partners, planning, env_config=None, **settings):
 @pytest.mark.parametrize(
     ("settings", "planning"),
     [
-        ({"metric": "return"}, {"subgoal_reward": 0.25}),
+        ({"metric": "return", "env_config": SHORT}, {"subgoal_reward": 0.25}),
         ({"metric": "plans", "env_config": {"commit": True}}, {"patience": 7, "replan": "all"}),
-        ({"metric": "subgoals_completed", "greedy": True, "seed": 5}, {"subgoals_to": ["alice"]}),
+        ({"metric": "subgoals_completed", "greedy": True, "seed": 5, "env_config": SHORT}, {"subgoals_to": ["alice"]}),
     ],
 )
 def test_games_are_those_of_one_pair_at_a_time(followers, strangers_of_followers, settings, planning, monkeypatch):

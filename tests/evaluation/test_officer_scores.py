@@ -11,7 +11,7 @@ from rllib_llm_comm.baselines.red.officer_cloning import write_officer
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
 from rllib_llm_comm.baselines.red.officer_policy import orders_together
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.evaluation import officers
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.officers import (

@@ -33,7 +33,7 @@ def run(folder, short=False):
     command, log = ["ipykernel_launcher", "-f", file], folder / "log"
     kernel, client = forked.spawn(command, folder, forked.environment(), log, log), BlockingKernelClient()
     client.load_connection_file(file)
-    client.start_channels()
+    client.start_channels(hb=False)  # a kernel that is slow to answer is not dead
     client.wait_for_ready(60)
     told = []
     for source in sources:

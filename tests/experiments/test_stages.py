@@ -118,7 +118,8 @@ def test_find_checkpoint_says_what_is_wrong(tmp_path):
 
 
 def test_options_stand_above_the_file():
-    file = ExperimentFile("f", parse_experiments(three(), "f"))
+    page = {"page": {"run": "sama_report", "config": {"of": ["${verco}"]}}}  # draws nothing
+    file = ExperimentFile("f", parse_experiments(three() | page, "f"))
     options = TrainSettings(stop={"training_iteration": 2}, seed=5, checkpoint_freq=9)
     with pytest.raises(UserError, match="--stage"):
         apply_settings(file, options, None)
@@ -126,7 +127,7 @@ def test_options_stand_above_the_file():
         apply_settings(file, options, "verko")
     changed = apply_settings(file, options, "verco").experiments
     assert changed["verco"].stop == {"training_iteration": 2} and changed["sft"].stop == {}
-    assert [e.config["seed"] for e in changed.values()] == [5, 5, 5]
+    assert [e.config.get("seed") for e in changed.values()] == [5, 5, 5, None]
     assert changed["sft"].checkpoint_config.checkpoint_frequency == 9
 
 

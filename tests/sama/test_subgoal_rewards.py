@@ -15,7 +15,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
+from rllib_llm_comm.envs.overcooked_ai.places import places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
@@ -29,6 +29,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
+from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import (
     Agreement,
     CodeReward,
@@ -359,6 +360,11 @@ def test_bad_settings_are_told(settings, wrong, tmp_path):
     (tmp_path / "wait.py").write_bytes(b"\x80\x81")  # no text
     with refused("subgoal_rewards.path"):
         make_rewards({"name": "code", "path": str(tmp_path)})
+
+
+@pytest.mark.parametrize("name", ["chat", "judge"])
+def test_a_recording_of_the_package_is_taken_by_its_name(name):
+    assert make_rewards({"name": name, "chat": {"cassette": "sama"}}).model.path == recording("sama")
 
 
 def test_games_without_subgoals_of_their_own_are_told(tmp_path, codes):
