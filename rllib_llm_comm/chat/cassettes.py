@@ -298,6 +298,11 @@ def check_chat(settings: object) -> dict[str, Any]:
     return dict(settings)
 
 
+def asks(chat: Mapping[str, Any]) -> bool:
+    """True if settings of a chat model name one that is asked, and not only a recording to play."""
+    return bool(chat.get("model") or chat.get("local"))
+
+
 def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     """A client, a cassette, or both, from settings as they stand in YAML files.
 

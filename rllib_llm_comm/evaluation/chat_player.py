@@ -18,6 +18,7 @@ from rllib_llm_comm.chat.chat_model import PLAY, ChatDownError, ChatError, askin
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
+from rllib_llm_comm.sama.recordings import with_recording
 from rllib_llm_comm.verco.encoding import read_observation
 
 logger = logging.getLogger(__name__)
@@ -50,13 +51,13 @@ class ChatPlayer(OneGamePolicy):
         understood: How the latest answer about each agent was understood (`WAYS`).
 
     Args:
-        settings: For `open_chat`: a server's model, a model in this process, a recording.
+        settings: For `open_chat`: a server's model, a model in this process, a recording, also one of the package.
         task: The goal in words.
         brief: The game in a few sentences.
     """
 
     def __init__(self, settings: Mapping[str, Any], task: str = "", brief: str = "") -> None:
-        self.client = open_chat(settings)
+        self.client = open_chat(with_recording(settings))
         self.counts: Counter[str] = Counter()
         self.understood: dict[str, str] = {}
         self._task, self._brief = task, brief

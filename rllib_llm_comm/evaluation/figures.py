@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from rllib_llm_comm.evaluation.statistics import Interval, on_grid, quartiles
 from rllib_llm_comm.evaluation.study_results import SystemResults
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 LABELS = {
@@ -275,18 +277,24 @@ def render_page(name: str, filters: Mapping[str, Any], **values: Any) -> str:
         filters: Filters of its own, by name.
         **values: The names that the template uses, with their values.
     """
-    from jinja2 import Environment, PackageLoader
-
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=name.endswith(".html"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=None if name.endswith(".html") else _plain,
-    )
+    environment = _environment(name.endswith(".html"))
     environment.filters |= filters
     page: str = environment.get_template(name).render(**values)
     return page
+
+
+@cache
+def _environment(html: bool) -> Environment:
+    """Compiles each template once."""
+    from jinja2 import Environment, PackageLoader
+
+    return Environment(
+        loader=PackageLoader(__package__),
+        autoescape=html,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=None if html else _plain,
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -16,11 +16,9 @@ import torch
 
 from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
 from rllib_llm_comm.envs.overcooked_ai import GAME, kernel
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
-from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, SoupKitchen
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, SLOTS, entities, manual_of
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, KitchenBatch, SoupKitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import HabitualCook
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder, new_episode
 from rllib_llm_comm.language.text_encoder import load_text_encoder

@@ -18,13 +18,12 @@ from rllib_llm_comm.baselines.red.officer_settings import OfficerScoreSettings, 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, write_atomically
 from rllib_llm_comm.core.json_file import JsonValue, read_json
-from rllib_llm_comm.envs.minirts.commanders.command_level import Commander, make_commander
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, NOTHING, TRAIN, Command
-from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.commanders import Commander, make_commander
+from rllib_llm_comm.envs.minirts.engine.rts_game import Order
 from rllib_llm_comm.envs.minirts.engine.units import MADE_BY
 from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.view.names import KIND_OF
+from rllib_llm_comm.envs.minirts.executor import Executor
+from rllib_llm_comm.envs.minirts.words import BUILD, KIND_OF, MINE, NOTHING, TRAIN, Command
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.statistics import holm, same_share, wilson
 

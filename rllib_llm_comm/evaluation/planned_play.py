@@ -85,17 +85,18 @@ def play_planned(
     for name, value in {"trials": trials, "patience": (planning or {}).get("patience")}.items():
         if by is None and value is not None:
             raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
-    model, make_env = _maker(policy, planning, by, settings)
+    model, planner, make_env = _maker(policy, planning, by, settings)
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
     at_once = min(episodes, max(_begun_at_once(policy, model), _taught_at_once(policy)))
     if trials is None and at_once > 1 and not observers:  # talk is measured in the order in which it was said
         return require_control(_play_beside(policy, make_env, at_once, progress, **common))
-    if by is None or trials is None:
+    if by is None or planner is None or trials is None:
         return play(policy, env=make_env, num_envs=num_envs, progress=progress, observers=observers, **common)
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
-    games = _GamesInRounds(policy, by, model, settings, {**rounds, "explore": explore}, keep_frames, counterfactuals)
+    silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
+    games = _GamesInRounds(policy, by, model, planner, settings, {**rounds, "explore": explore}, silence)
     return require_control(games.play(range(seed, seed + episodes), progress))
 
 
@@ -153,7 +154,7 @@ def env_maker(
     Arguments as of `play_planned`.
     """
     by = _planning_of(policy, planning)
-    return _maker(policy, planning, by, dict(env_config or {}))[1]
+    return _maker(policy, planning, by, dict(env_config or {}))[2]
 
 
 class _GamesInRounds:
@@ -164,17 +165,15 @@ class _GamesInRounds:
         policy: Policy,
         by: Mapping[str, Any],
         model: ChatModel | None,
+        planner: Planner,
         settings: Mapping[str, Any],
         rounds: Mapping[str, Any],
-        keep_frames: bool,
-        counterfactuals: bool,
+        silence: Counterfactuals | None,
     ) -> None:
-        self._policy, self._model = policy, model
+        self._policy, self._model, self._planner, self._silence = policy, model, planner, silence
         own = {"in_vector": bool(by.get("in_vector")), "subgoals_to": by.get("subgoals_to", ALL)}
         self._settings, self._rounds = settings, {**own, **rounds}
-        self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
-        self._planner = make_planner(by["planner"], model)
-        self._one = thinker(self._planner).remembers_games or isinstance(by["planner"], Planner)
+        self._one = thinker(planner).remembers_games or isinstance(by["planner"], Planner)
         self._done = 0
 
     def play(self, seeds: Sequence[int], progress: Progress | None) -> list[Episode]:
@@ -203,8 +202,8 @@ class _GamesInRounds:
 
 def _maker(
     policy: Policy, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
-) -> tuple[ChatModel | None, Callable[..., Any]]:
-    """The planner's chat model, and a function that makes the environment, each time with a planner of its own.
+) -> tuple[ChatModel | None, Planner | None, Callable[..., Any]]:
+    """The planner with its chat model, and a function that makes the environment, each time with a planner of its own.
 
     Planners share the chat model and what was asked once; one of the caller's own plans for all games itself.
     """
@@ -217,7 +216,7 @@ def _maker(
             planned = {**by, "planner": planner if isinstance(by["planner"], Planner) else planner.beside()}
         return policy.env(planning=planned, **{**settings, **more})
 
-    return model, make
+    return model, planner, make
 
 
 def _planning_of(policy: Policy, planning: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

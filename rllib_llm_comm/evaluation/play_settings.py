@@ -27,7 +27,7 @@ class Episodes(InGames):
     """How many games are played."""
 
     episodes: int = Field(10, ge=1, le=1_000_000)
-    """Episodes to play: of each player that is compared, in cross-play of each pair and seat."""
+    """Episodes to play of each that is compared: a policy, a planner in each scenario, a pair in each of its seats."""
 
 
 class CommonPlaySettings(InGames):
@@ -39,9 +39,6 @@ class CommonPlaySettings(InGames):
 
 class ComparedPlay(CommonPlaySettings, Episodes, Trust):
     """How players are compared."""
-
-    env: str | None = None
-    """Environment, if it is not that of the checkpoints; of scripted executors the kitchens by default."""
 
 
 class PlaySettings(CommonPlaySettings, Loading):
@@ -195,6 +192,8 @@ class CrossPlaySettings(ComparedPlay, SideBySide):
     FCP: 10 episodes per pair and seat; Carroll et al.: 40 (inferred). Both: sampled actions.
     """
 
+    env: str | None = None
+    """Environment, if it is not that of the checkpoints."""
     metric: str = "return"
     """The score: return (the team's, averaged over agents), or a metric of the game, such as score."""
     planning: dict[str, Any] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +20,13 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, subgoal_tex
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.preparation import Transition, open_game, preparation_of
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
-from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, CodeReward, measure_agreement, write_reward
+from rllib_llm_comm.sama.rewards.subgoal_rewards import (
+    Agreement,
+    CodeReward,
+    file_name,
+    measure_agreement,
+    write_reward,
+)
 
 STUDY = "rewards"
 _FORMAT = 1
@@ -32,7 +37,7 @@ def code_path(folder: Path, layout: str, subgoal: str) -> Path:
 
     That of "put the onion into the pot" is `put_the_onion_into_the_pot.py`.
     """
-    name = re.sub(r"[^a-z0-9]+", "_", subgoal.lower()).strip("_") + ".py"
+    name = f"{file_name(subgoal)}.py"
     own = folder / layout / name
     return own if own.exists() or not (folder / name).exists() else folder / name
 

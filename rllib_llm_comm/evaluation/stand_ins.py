@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rllib_llm_comm.chat.cassettes import describe_recording
+from rllib_llm_comm.chat.cassettes import asks, describe_recording
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.find_checkpoint import is_on_hub
 from rllib_llm_comm.policies.partner_settings import PLAYERS
@@ -98,8 +98,9 @@ def _planner(planner: Any) -> list[str]:
 
 
 def _chat(chat: Any) -> str:
-    asks = not isinstance(chat, Mapping) or chat.get("model") or chat.get("local") or not chat.get("cassette")
-    return "" if asks else f"chat model: {describe_recording(find_recording(chat['cassette']))}"
+    if not isinstance(chat, Mapping) or not chat.get("cassette") or asks(chat):
+        return ""
+    return f"chat model: {describe_recording(find_recording(chat['cassette']))}"
 
 
 def _policy(path: Any) -> list[str]:

@@ -165,8 +165,9 @@ def probability_of_improvement(ours: np.ndarray, other: np.ndarray, *, draws: in
     That is the Mann-Whitney statistic U divided by the number of pairs. Scores are (runs, tasks) of the same tasks.
     """
     tables = _table(ours), _table(other)
-    found = np.array([_wins(one, two) for one, two in zip(*_drawn(tables, draws), strict=True)])
-    return _interval(_wins(*tables), found)
+    parts = max(1, draws // 100)  # of all at once the pairs of many seeds would take gigabytes
+    drawn = zip(*(np.array_split(one, parts) for one in _drawn(tables, draws)), strict=True)
+    return _interval(_wins(*tables), np.concatenate([_wins(one, two) for one, two in drawn]))
 
 
 def quartiles(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -236,9 +237,10 @@ def _interval(value: float, found: np.ndarray, level: float = 0.95) -> Interval:
     return Interval(float(value), float(low), float(high))
 
 
-def _wins(one: np.ndarray, two: np.ndarray) -> float:
-    pairs = one[:, None, :] - two[None, :, :]
-    return float(((pairs > 0) + 0.5 * (pairs == 0)).mean())
+def _wins(one: np.ndarray, two: np.ndarray) -> Any:
+    """Of tables, or of samples of them (draws, runs, tasks), for each."""
+    first, second = one[..., :, None, :], two[..., None, :, :]
+    return ((first > second) + 0.5 * (first == second)).mean((-3, -2, -1))
 
 
 _LEAST_WORDS = 3

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import Field
 
+from rllib_llm_comm.chat.cassettes import asks
 from rllib_llm_comm.chat.chat_model import LABEL, MANUAL, PLAN, REWARD_CODE, TRANSLATION, ChatError, tokens_for
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text
@@ -111,8 +112,8 @@ class StageQuestions:
         Raises:
             UserError: If the list has no price of the model.
         """
-        model, recorded = self.chat.get("model"), not (self.chat.get("model") or self.chat.get("local"))
-        whom = f"recording {self.chat.get('cassette')}" if recorded else str(model or self.chat.get("local"))
+        model = self.chat.get("model")
+        whom = str(model or self.chat.get("local")) if asks(self.chat) else f"recording {self.chat.get('cassette')}"
         if self.requests is None:
             return dict(zip(_COLUMNS, (stage, whom, "?", "?", "?", "?", "?"), strict=True))
         sent = round(self.requests * self.prompt / CHARACTERS_PER_TOKEN)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.cassettes import Cassette, open_chat
+from rllib_llm_comm.chat.cassettes import Cassette, asks, open_chat
 from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatModel, begun_at_once, cost_of, side_by_side
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.core.errors import UserError, names_and_hint, within
@@ -45,7 +45,7 @@ from rllib_llm_comm.sama.manuals.manual import (
 from rllib_llm_comm.sama.planners import WITH_MODEL, ListeningModel, make_planner
 from rllib_llm_comm.sama.planning_game import OURS, PromptsOf, State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
-from rllib_llm_comm.sama.recordings import find_recording
+from rllib_llm_comm.sama.recordings import with_recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, RewardChecks, checked_reward, file_name, told_manual
 from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
 
@@ -73,15 +73,8 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
         for key in chat:
             if key not in known:
                 raise UserError(f"`{where}.{key}` is no setting; known are {names_and_hint(key, known)}", "unknown")
-    if asks(chat):
-        open_chat({key: value for key, value in chat.items() if key != "cassette"})
-    else:
-        open_chat(_of_the_package(chat))
-
-
-def asks(chat: Mapping[str, Any]) -> bool:
-    """True if a chat model (as of `open_chat`) is asked, and not only a recording played."""
-    return bool(chat.get("model") or chat.get("local"))
+    unrecorded = {key: value for key, value in chat.items() if key != "cassette"}
+    open_chat(unrecorded if asks(chat) else with_recording(chat))
 
 
 def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -90,7 +83,7 @@ def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     A killed stage goes on with the answers that it has, and the recording can be played in place of the model.
     """
     if not asks(chat):
-        return _of_the_package(chat)
+        return with_recording(chat)
     return {"cassette": str(folder / ANSWERS), **chat}
 
 
@@ -134,10 +127,6 @@ def _recording_in_words(tape: Cassette) -> str:
     return f"recording {tape.path.name} of {tape.header.get('made', 'an unknown day')} ({authors or 'none was needed'})"
 
 
-def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
-    return {**chat, "cassette": str(find_recording(chat["cassette"]))}
-
-
 class ChatStageSettings(Seeded):
     """`config:` of stages that ask a chat model."""
 
@@ -164,7 +153,9 @@ class _ChatStage(StageKind):
         settings = self.settings(stage)
         for name in self.texts:
             path = getattr(settings, name)
-            if path and not any(future in path for future in unresolved) and not find_manual(path).exists():
+            if not path or any(future in path for future in unresolved):
+                continue
+            if not (find_manual(path) if name == "manual" else Path(path)).exists():
                 raise UserError(
                     f"`{stage.name}.config.{name}` is {path!r} but nothing is there; give a path that exists, or the "
                     "`${NAME}` of a stage above."
@@ -260,9 +251,7 @@ def run_manual(
         ChatError: If a request failed for good.
     """
     require_writable({"--out": target, "--json": figures})
-    asked = manual_chat(chat)
-    if asked.get("cassette") and not asks(asked):
-        asked = _of_the_package(asked)
+    asked = with_recording(manual_chat(chat))
     sources = {path: read_latex(path) for path in map(find_paper, papers)}
     found = {path: split_latex(source) for path, source in sources.items()}
     for path, parts in found.items():

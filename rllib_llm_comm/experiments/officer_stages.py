@@ -13,7 +13,7 @@ from rllib_llm_comm.baselines.red.officer_settings import (
     OfficerScoreSettings,
 )
 from rllib_llm_comm.core.errors import UserError, within
-from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
+from rllib_llm_comm.envs.minirts.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import counting_bar, print_table, say
 from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult
 

@@ -150,7 +150,7 @@ def run_file(
         if settings.dry_run:
             from rllib_llm_comm.experiments.dry_run import tell
 
-            tell(stages, settings.prices, records)
+            tell([stage if _needs_ray(stage) else _fetched(stage) for stage in stages], settings.prices, records)
             if settings.prices is None:
                 _show_plan(file, settings, stages, records)
             return []
@@ -411,6 +411,12 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     here = on_this_machine(stage.name, given, rllibs_own)
     here["restore"] = _checkpoint_of(here["restore"])
     here["config"] |= {key: _checkpoint_of(here["config"][key]) for key in _CHECKPOINTS if key in here["config"]}
+    return replace(stage, experiment=stage.experiment.model_copy(update=here))
+
+
+def _fetched(stage: Stage) -> Stage:
+    """A stage with copies of what its settings name in a store; references stay."""
+    here = on_this_machine(stage.name, {"config": stage.experiment.config})
     return replace(stage, experiment=stage.experiment.model_copy(update=here))
 
 

@@ -63,6 +63,8 @@ class _KeptFigures(_Table):
 class ComparisonSettings(_KeptFigures, ComparedPlay, ReflectionSettings):
     """Settings of all comparisons of planners, the options of `rllib planning`."""
 
+    env: str | None = None
+    """Environment of the scripted executor, by default the kitchens; a checkpoint plays that of its training."""
     executor: Several[str] | None = None
     """Who carries out subgoals: scripted (rules; by default), or checkpoints, with or without `trained:`."""
     planner: Several[str | dict[str, Any]] | None = None

@@ -85,7 +85,8 @@ def apply_settings(file: ExperimentFile, settings: TrainSettings, stage: str | N
             data |= spec
         if name in training and settings.checkpoint_keys():
             data["checkpoint_config"] = {**data.get("checkpoint_config", {}), **settings.checkpoint_keys()}
-        if settings.seed is not None:
+        kind = STAGE_KINDS.get(experiment.run)
+        if settings.seed is not None and (kind is None or "seed" in kind.model().model_fields):
             data["config"] = {**data["config"], "seed": settings.seed}
         changed[name] = make_experiment(name, data)
     return dataclasses.replace(file, experiments=changed)

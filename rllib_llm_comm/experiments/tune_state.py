@@ -100,6 +100,9 @@ def repair_state(path: Path, folder: Path) -> None:
     for description, metadata in content["trial_data"]:
         trial = Trial.from_json_state(description)
         trial.restore_run_metadata(metadata)
+        # Of a copied run; Tune itself leaves checkpoints that are too many where they were, and deletes them there.
+        trial.storage.storage_fs_path = str(folder.parent.absolute())
+        trial.storage.experiment_dir_name = folder.name
         _repair_trial(trial, folder / trial.storage.trial_dir_name)
         trial.invalidate_json_state()
         trial.run_metadata.invalidate_cache()
@@ -118,7 +121,6 @@ def _repair_trial(trial: Trial, place: Path) -> None:
     score = manager.checkpoint_config.checkpoint_score_attribute
     whole = {path.name: sealed_metrics(path) or {} for path in _checkpoints(place)}
     for name, metrics in whole.items():
-        # Tune itself puts the present place of the results for the one that they had.
         before = Checkpoint(f"{storage.trial_fs_path}/{name}", storage.storage_filesystem)
         # It multiplies scores, also one that is no number, such as a NaN of float32 in seals of earlier versions.
         ranked = {score: math.nan} if score is not None and lookup(metrics, score) is None else metrics

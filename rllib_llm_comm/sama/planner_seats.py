@@ -49,7 +49,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -58,6 +59,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
@@ -90,12 +92,31 @@ from rllib_llm_comm.sama.plans import (
     made_plan,
 )
 
+if TYPE_CHECKING:
+    from rllib_llm_comm.policies.policy import TrainedPolicy
+
 CENTRAL, APART = "central", "apart"
 FOG, TRUTH = "fog", "truth"
 SCRIPTED, TRAINED = "scripted", "trained:"
 
 
-class SeatSettings(GameSettings):
+class ActingCheckpoint(Settings):
+    """How a checkpoint acts that is loaded for a game; another setting names it."""
+
+    greedy: bool = False
+    """Whether the checkpoint takes its likeliest action instead of a sampled one."""
+    base_model: str | None = None
+    """Place of its base model, if not that of its training."""
+    trust: bool = False
+    """Whether what it recorded is used where it reaches beyond this program. What this user's own training wrote here
+    needs none; a file cannot say so (`--trust`)."""
+
+    def load(self, path: str | Path) -> TrainedPolicy:
+        """The policy of the checkpoint."""
+        return Loading(base_model=self.base_model, trust=self.trust, trust_own=True).load(path)
+
+
+class SeatSettings(GameSettings, ActingCheckpoint):
     """Settings of `PlannerSeats`."""
 
     game: dict[str, Any] = {}
@@ -109,12 +130,6 @@ class SeatSettings(GameSettings):
     executor: str = SCRIPTED
     """Who carries subgoals out: "scripted" or "trained:CHECKPOINT". Officers of MiniRTS obey commands, not subgoals:
     theirs is `executor` in `game`."""
-    greedy: bool = False
-    """Whether a checkpoint takes its likeliest action."""
-    base_model: str | None = None
-    """Place of its base model, if not that of its training."""
-    trust: bool = False
-    """Whether what it recorded is used where it reaches beyond this program; a file cannot say so (`--trust`)."""
     patience: Annotated[int, Field(ge=1)] = PATIENCE
     """Game steps after which a subgoal that is not done ends (ours)."""
     reward_scale: Annotated[float, Field(gt=0)] = 1.0
@@ -416,8 +431,7 @@ def executor_of(own: SeatSettings, game_id: str) -> Any:
     """
     if own.executor == SCRIPTED:
         return None
-    checkpoint = own.executor.removeprefix(TRAINED)
-    policy = Loading(base_model=own.base_model, trust=own.trust, trust_own=True).load(checkpoint)
+    policy = own.load(own.executor.removeprefix(TRAINED))
     refuse_controls(policy, f"`executor` {own.executor!r}")
     manifest = policy.manifest
     require_executor(own.executor, str(manifest.env), manifest.env_config, manifest.planning is not None, game_id)

@@ -95,7 +95,8 @@ class ManualShown(Settings):
     """Settings of who is shown a manual."""
 
     manual: str = ""
-    """Manual that the model is shown: a file, or one that comes with the package; empty: the game's own."""
+    """Manual that the model is shown: a file, such as `rllib manual` makes, or one that comes with the package; what
+    holds for the scenario only (`PlanningGame.scenario`) is added. Empty: the game's own."""
 
 
 class ManualSettings(Settings):

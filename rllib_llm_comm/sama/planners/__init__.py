@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from rllib_llm_comm.chat.answers import any_answer, form_in
-from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_chat
+from rllib_llm_comm.chat.cassettes import asks, check_chat, describe_recording, open_chat
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.core.errors import UserError, as_in_files, within
 from rllib_llm_comm.core.registry import Registry
@@ -39,7 +39,7 @@ from rllib_llm_comm.sama.planners.chat import (
 )
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import Planner, PlanRequest
-from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
+from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded, with_recording
 
 
 class RecordedPlanSettings(ChatPlanSettings):
@@ -96,10 +96,7 @@ class _AskingModel:
                 "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}.",
                 "missing",
             )
-        chat = check_chat(given["chat"])
-        if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
-            chat["cassette"] = find_recording(chat["cassette"])
-        return open_chat(chat)
+        return open_chat(with_recording(given["chat"]))
 
 
 @dataclass(frozen=True)
@@ -235,7 +232,7 @@ def played_recording(settings: str | Mapping[str, Any] | Planner) -> Path | None
     if not isinstance(PLANNERS.get(given.get("name")), _AskingModel):
         return None
     source = given if given.get("name") == "cassette" else given.get("chat")
-    if not isinstance(source, Mapping) or not source.get("cassette") or source.get("model") or source.get("local"):
+    if not isinstance(source, Mapping) or not source.get("cassette") or asks(source):
         return None
     return find_recording(str(source["cassette"]))
 

@@ -23,10 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
 from rllib_llm_comm.chat.chat_model import ChatModel, QuestionLocks, count_scope, others_go_on
 from rllib_llm_comm.core.errors import LARGEST, UserError
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.manuals.manual import ManualShown, read_manual
 from rllib_llm_comm.sama.planners.deps import GoalSequence
 from rllib_llm_comm.sama.planners.matching import (
     Nearest,
@@ -212,7 +211,7 @@ def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[Pro
 MOST_AHEAD = 8
 
 
-class QuestionSettings(Settings):
+class QuestionSettings(ManualShown):
     """Settings of a planner that asks a chat model: what its variants narrow down."""
 
     planner: ClassVar[str] = ""
@@ -246,9 +245,6 @@ class QuestionSettings(Settings):
     view: Literal["fog", "truth"] = "fog"
     """What the planner reads of a game with fog (MiniRTS). "fog" (ours): what the team sees or remembers. "truth"
     (SAMA): all units of the enemy, too."""
-    manual: str = ""
-    """Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario only
-    (`PlanningGame.scenario`) is added. Empty: the game's own."""
     translation: str = ""
     """Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words."""
     history: bool = True

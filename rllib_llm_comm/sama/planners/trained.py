@@ -12,13 +12,12 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from rllib_llm_comm.core.errors import UserError, within
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
-from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.sama.planner_seats import (
     CENTRAL,
     SEATS,
+    ActingCheckpoint,
     SeatSettings,
     refuse_controls,
     seat_observation,
@@ -30,18 +29,11 @@ from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan
 _OTHERS, _LEAST = 3, 0.05  # the reason of a subgoal names so many others, of this probability at least
 
 
-class TrainedSettings(Settings):
+class TrainedSettings(ActingCheckpoint):
     """Settings of the planner `trained`."""
 
     policy: Annotated[str, Field(min_length=1)] | SkipJsonSchema[Path] = Field(examples=["trained:CHECKPOINT"])
     """Checkpoint of agents that were trained in a game's planner seats: a path, or `zoo:NAME`."""
-    greedy: bool = False
-    """Whether the most likely subgoal is taken instead of a sampled one."""
-    base_model: str | None = None
-    """Place of its base model, if not that of the training."""
-    trust: bool = False
-    """Whether what it recorded is used where it reaches beyond this program. What this user's own training wrote here
-    needs none; files cannot say so (`--trust`)."""
 
 
 class TrainedPlanner(Planner):
@@ -59,8 +51,8 @@ class TrainedPlanner(Planner):
 
     def __init__(self, **settings: Any) -> None:
         chosen = self.settings_model(**settings)
-        policy, self.greedy, self._base_model = chosen.policy, chosen.greedy, chosen.base_model
-        self.policy = Loading(base_model=chosen.base_model, trust=chosen.trust, trust_own=True).load(policy)
+        policy, self.greedy = chosen.policy, chosen.greedy
+        self.policy = chosen.load(policy)
         self._path, self._env = str(policy), str(self.policy.manifest.env)
         if self._env not in SEATS:
             raise UserError(

@@ -35,6 +35,7 @@ from rllib_llm_comm.sama.plans import (
     answerers_of,
 )
 from rllib_llm_comm.sama.preparation import Transition
+from rllib_llm_comm.sama.recordings import with_recording
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, code_of, shared_sandbox
 
 # ---- code and judges of one subgoal -----------------------------------------------------------------------------
@@ -388,10 +389,10 @@ class _ByState(SubgoalRewards):
         fallback: "rules": the game's exact test. "none": nobody, so the subgoal is not done. "error": the run ends.
     """
 
-    def __init__(self, judge: str | tuple[str, ...], fallback: str) -> None:
+    def __init__(self, judges: Iterable[str], fallback: str) -> None:
         self.fallback = fallback
         substitute = {BY_RULES: (RULES,), NONE: (NOBODY,), ERROR: ()}[fallback]
-        self.judges = tuple(dict.fromkeys((*((judge,) if isinstance(judge, str) else judge), *substitute)))
+        self.judges = tuple(dict.fromkeys((*judges, *substitute)))
         self._rewards: dict[str, SubgoalReward | None] = {}
         self._plain: dict[int, tuple[State, Mapping[str, Any]]] = {}
 
@@ -408,24 +409,24 @@ class _ByState(SubgoalRewards):
         """
         reward = self._rewards.get(subgoal)
         if reward is not None:
-            try:
-                start = _plain_start(game, game.judged_starts, before, after, agent, subgoal)
-                found = reward(self._as_plain(game, before), self._as_plain(game, after), agent, start)
-                return self._judgement(game, agent, bool(found), self.judges[0])
-            except RefusedCodeError as error:
-                self._refuse(subgoal, error.reason)
-        return self._substitute(game, before, after, agent, subgoal)
-
-    def _judgement(self, game: PlanningGame, agent: str, done: bool, by: str) -> Judgement:
-        """A judgement; a subgoal that is done begins anew if it is given once more."""
-        if done:
-            game.judged_starts.end(agent)
-        return Judgement(done, by)
-
-    def _substitute(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
+            start = _plain_start(game, game.judged_starts, before, after, agent, subgoal)
+            step = self._as_plain(game, before), self._as_plain(game, after), agent, start
+            found = self._asked(subgoal, reward, *step)
+            if found is not None:
+                if found.done:  # it begins anew if it is given once more
+                    game.judged_starts.end(agent)
+                return found
         if self.fallback == NONE:
             return Judgement(False, NOBODY)
         return Judgement(game.done(before, after, agent, subgoal), RULES)
+
+    def _asked(self, subgoal: str, reward: SubgoalReward, *step: Any) -> Judgement | None:
+        """What a reward says of a step; `None` if it does not work."""
+        try:
+            return Judgement(bool(reward(*step)), self.judges[0])
+        except RefusedCodeError as error:
+            self._refuse(subgoal, error.reason)
+        return None
 
     def _refuse(self, subgoal: str, reason: str) -> None:
         self._stop(subgoal, reason)
@@ -450,10 +451,16 @@ class _ByState(SubgoalRewards):
 
 
 class CodeRewards(_ByState):
-    """Code from files, run in the sandbox.
+    """Code from files, or that a chat model writes when a subgoal first occurs; run in the sandbox.
 
-    Code that is missing or refused (it may not run, fails, or returns neither 0 nor 1) is told once in the log;
-    from then on `fallback` says what counts for this subgoal.
+    Code that is missing or refused (the model's twice; it may not run, fails, or returns neither 0 nor 1) is told once
+    in the log; from then on `fallback` says what counts for this subgoal. If a request failed, the same holds until the
+    subgoal is given again; then the model is asked again.
+
+    Args:
+        path: A file or folder of code; a model's is kept in the folder, which need not be there yet.
+        fallback: What counts where there is no code that works.
+        model: Writes code that is missing; `None`: nobody does.
 
     Raises:
         UserError: If there is no such file or folder, or it is not what it should be.
@@ -461,10 +468,16 @@ class CodeRewards(_ByState):
 
     name = CODE
 
-    def __init__(self, path: str | os.PathLike[str], fallback: str = BY_RULES) -> None:
-        super().__init__(CODE, fallback)
-        self.path = local_path(path, "subgoal_rewards.path")
-        self._sources = _read_sources(self.path)
+    def __init__(
+        self, path: str | os.PathLike[str] | None, fallback: str = BY_RULES, model: ChatModel | None = None
+    ) -> None:
+        super().__init__((CODE,), fallback)
+        self.path = None if path is None else local_path(path, "subgoal_rewards.path")
+        self.model, self.slow = model, model is not None
+        self._sources: dict[str, str] = {}
+        if self.path is not None and (model is None or self.path.exists()):
+            self._sources = _read_sources(self.path)
+        self._lock = threading.Lock()
 
     def learn(self, sources: Mapping[str, str]) -> None:
         """Takes code for subgoals that had none, those that were refused for it, too."""
@@ -473,44 +486,15 @@ class CodeRewards(_ByState):
             self._rewards.pop(subgoal, None)
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
-        """Loads the code of a subgoal, once."""
-        if subgoal in self._rewards:
-            return
-        source = self._sources.get(file_name(subgoal))
-        if source is None:
-            self._refuse(subgoal, f"{str(self.path)!r} has no code for it")
-            return
-        try:
-            self._rewards[subgoal] = CodeReward(source)
-        except RefusedCodeError as error:
-            self._refuse(subgoal, error.reason)
-
-
-class ChatRewards(_ByState):
-    """Code that a chat model writes when a subgoal first occurs, run in the sandbox.
-
-    If both its answers are refused, `fallback` says what counts for this subgoal from then on. If a request failed, the
-    same holds until the subgoal is given again; then the model is asked again.
-    """
-
-    name = CHAT
-    slow = True
-
-    def __init__(self, model: ChatModel, path: str | os.PathLike[str] | None = None, fallback: str = BY_RULES) -> None:
-        super().__init__(CODE, fallback)
-        self.model = model
-        self.path = None if path is None else local_path(path, "subgoal_rewards.path")
-        self._known = {} if self.path is None or not self.path.exists() else _read_sources(self.path)
-        self._lock = threading.Lock()
-
-    def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
         """Loads the code of a subgoal, or has it written, once."""
         with self._lock:
             if subgoal in self._rewards:
                 return
             try:
                 self._rewards[subgoal] = self._reward(game, state, agent, subgoal)
-            except (AnswerError, RefusedCodeError) as error:
+            except RefusedCodeError as error:
+                self._refuse(subgoal, error.reason)
+            except AnswerError as error:
                 self._refuse(subgoal, str(error))
             except ChatError as error:
                 self._stop(subgoal, str(error))
@@ -518,13 +502,15 @@ class ChatRewards(_ByState):
                 logger.warning("No reward was written for %r (%s); until then %s.", subgoal, error, instead)
 
     def _reward(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> CodeReward:
-        known = self._known.get(file_name(subgoal))
-        if known is not None:
-            return CodeReward(known)
+        name = file_name(subgoal)
+        if name in self._sources:
+            return CodeReward(self._sources[name])
+        if self.model is None:
+            raise RefusedCodeError(f"{str(self.path)!r} has no code for it")
         how: dict[str, Any] = {"agent": agent, "manual": game.manual(), "since": game.counts_since}
         reward = write_reward(self.model, subgoal, game.plain(state), **how)
         if self.path is not None:
-            write_atomically(self.path / f"{file_name(subgoal)}.py", f"# {subgoal}\n{reward.source.strip()}\n")
+            write_atomically(self.path / f"{name}.py", f"# {subgoal}\n{reward.source.strip()}\n")
         return reward
 
 
@@ -545,21 +531,18 @@ class JudgeRewards(_ByState):
         if subgoal not in self._rewards:
             self._rewards[subgoal] = JudgeReward(self.model, subgoal, manual=game.manual())
 
-    def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """Judgement by the chat model, or by `fallback`."""
-        reward, why = self._rewards.get(subgoal), "the judge says neither yes nor no"
-        if isinstance(reward, JudgeReward):
-            try:
-                start = _plain_start(game, game.judged_starts, before, after, agent, subgoal)
-                with count_scope() as asked:
-                    said = reward.answer(self._as_plain(game, before), self._as_plain(game, after), agent, start)
-                if said is not None:
-                    return self._judgement(game, agent, said, answerer_of(self.model, asked))
-            except ChatError as error:
-                self._stop(subgoal, why := str(error))
-                logger.warning("The judge gave no answer (%s); %s.", error, _INSTEAD[self.fallback])
+    def _asked(self, subgoal: str, reward: Any, *step: Any) -> Judgement | None:
+        why = "the judge says neither yes nor no"
+        try:
+            with count_scope() as asked:
+                said = reward.answer(*step)
+            if said is not None:
+                return Judgement(said, answerer_of(self.model, asked))
+        except ChatError as error:
+            self._stop(subgoal, why := str(error))
+            logger.warning("The judge gave no answer (%s); %s.", error, _INSTEAD[self.fallback])
         self._stop(subgoal, why)
-        return self._substitute(game, before, after, agent, subgoal)
+        return None
 
 
 def file_name(subgoal: str) -> str:
@@ -624,10 +607,9 @@ def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> 
     how: Any = _SETTINGS[name].checked("subgoal_rewards", given)
     if name == EXACT:
         return SubgoalRewards()
-    if name == CODE:
-        return CodeRewards(how.path, how.fallback)
-    model = open_chat(how.chat)
-    return JudgeRewards(model, how.fallback) if name == JUDGE else ChatRewards(model, how.path, how.fallback)
+    if name == JUDGE:
+        return JudgeRewards(open_chat(with_recording(how.chat)), how.fallback)
+    return CodeRewards(how.path, how.fallback, open_chat(with_recording(how.chat)) if name == CHAT else None)
 
 
 def _read_sources(path: Path) -> dict[str, str]:

@@ -68,7 +68,7 @@ class CollectionSettings(SideBySide):
     """Who says what agents should say: a teacher's name, or a mapping with `name` and its settings."""
     max_decisions: int = Field(200_000, ge=1)
     """No further games are begun after so many decisions (ours). With a larger number it goes on."""
-    max_message_words: int = Field(10, ge=1)
+    max_message_words: int = Field(10, ge=1, le=1000)
     """Longer messages of the teacher are cut. Verco: 10."""
     max_empty_moments: int = Field(100, ge=1)
     """Gives up when the teacher said nothing in so many moments in a row (ours)."""
