@@ -433,7 +433,8 @@ judges by 90 %; "open": the interval holds a tenth.
 | Kitchen | EMMA's final score | Self-play's | To 50 % | To 75 % | To 90 % | A tenth or less? |
 | --- | --- | --- | --- | --- | --- | --- |"""
 EACH = f"""
-The same against each method, to 90 % of the final score of that method. "-": it ends below {SOUP} points, one soup.
+The same against each method, to 90 % of the final score of that method. "-": it ends below {SOUP} points, one soup, or
+was not measured (below).
 EMMA's curve begins with its fourth iteration: where it is above from the beginning, the ratio is at most the figure.
 
 | Kitchen | {" | ".join(f"Over {method.upper()}" for method in REFERENCES[1:])} |
