@@ -321,14 +321,25 @@ def _curve_of_emma(rows: Sequence[Mapping[str, Any]], results: Path) -> list[lis
 
 
 def of_populations(study: Path) -> dict[str, dict[str, Any]]:
-    """Kitchen -> method -> curves of `tuned_examples/study_partners.yaml`: what agents score with themselves."""
+    """Kitchen -> method -> curves of `tuned_examples/study_partners.yaml`: what agents score with themselves.
+
+    Kitchens whose trials have not all ended are left out.
+    """
     found: dict[str, dict[str, Any]] = {}
     for name, method in itertools.product(KITCHENS, POPULATIONS):
+        runs = []
         for trial in sorted((study / f"{name}.{method}").glob("trial_*")):
             rows = [json.loads(line) for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
-            curve = _curve_of_fcp(rows, trial) if method == "fcp" else _curve_of_judged(rows, JUDGED[method])
-            told = {"seed": rows[0]["config"]["seed"], "curve": curve}
-            found.setdefault(name, {}).setdefault(method, []).append(told)
+            runs.append((trial, rows))
+        if not runs or not all(rows[-1]["done"] for _, rows in runs):
+            continue  # it is still being trained
+        found.setdefault(name, {})[method] = [
+            {
+                "seed": rows[0]["config"]["seed"],
+                "curve": _curve_of_fcp(rows, trial) if method == "fcp" else _curve_of_judged(rows, JUDGED[method]),
+            }
+            for trial, rows in runs
+        ]
     return found
 
 
