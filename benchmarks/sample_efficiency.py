@@ -74,6 +74,13 @@ NOT_MEASURED = [
     "MiniRTS: the games of trained officers have no learning curves here",
 ]
 
+COMMANDS = (
+    "rllib train file tuned_examples/sample_efficiency.yaml",
+    "rllib study file tuned_examples/study_planner.yaml --system cloned_ppo --system cloned_ppo_long",
+    "python benchmarks/sample_efficiency.py --collect results/sample_efficiency --planners results/study_planner",
+    "rllib study file tuned_examples/study_partners.yaml --system pbt --system fcp --system cole",
+    "python benchmarks/sample_efficiency.py --populations results/study_partners",
+)
 CURVES_FILE = "planning/sample_curves"
 
 Steps = np.ndarray
@@ -166,7 +173,11 @@ def with_interval(value: float, values: np.ndarray, digits: int = 0) -> dict[str
 
 def _populations_missing(kept: Mapping[str, Any]) -> list[str]:
     missing = {method: [_words(name) for name in KITCHENS if method not in kept[name]] for method in POPULATIONS}
-    return [f"{_label(method)} in {', '.join(names)}" for method, names in missing.items() if names]
+    return [
+        f"the curve of {_label(method)} in {', '.join(names)}; its ends: partners.md"
+        for method, names in missing.items()
+        if names
+    ]
 
 
 def kitchen(name: str, kept: Mapping[str, Any]) -> Any:
@@ -272,14 +283,7 @@ def collected(results: Path, studies: Sequence[Path]) -> dict[str, Any]:
         for runs in found.values():
             runs.sort(key=lambda one: one["seed"])
     return {
-        "commands": [
-            "rllib train file tuned_examples/sample_efficiency.yaml",
-            "rllib study file tuned_examples/study_planner.yaml --system cloned_ppo --system cloned_ppo_long",
-            "python benchmarks/sample_efficiency.py --collect results/sample_efficiency "
-            "--planners results/study_planner",
-            "rllib study file tuned_examples/study_partners.yaml --system pbt --system fcp --system cole",
-            "python benchmarks/sample_efficiency.py --populations results/study_partners",
-        ],
+        "commands": list(COMMANDS),
         "curve": "pairs of game steps and score",
         "kitchens": kitchens,
     }
@@ -323,16 +327,17 @@ def _curve_of_emma(rows: Sequence[Mapping[str, Any]], results: Path) -> list[lis
 def of_populations(study: Path) -> dict[str, dict[str, Any]]:
     """Kitchen -> method -> curves of `tuned_examples/study_partners.yaml`: what agents score with themselves.
 
-    Kitchens whose trials have not all ended are left out.
+    Stages that have not ended are left out.
     """
     found: dict[str, dict[str, Any]] = {}
     for name, method in itertools.product(KITCHENS, POPULATIONS):
+        stage = study / f"{name}.{method}"
+        if not stage.exists() or json.loads((stage / "stage.json").read_text(encoding="utf-8"))["status"] != "finished":
+            continue
         runs = []
-        for trial in sorted((study / f"{name}.{method}").glob("trial_*")):
+        for trial in sorted(stage.glob("trial_*")):
             rows = [json.loads(line) for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
             runs.append((trial, rows))
-        if not runs or not all(rows[-1]["done"] for _, rows in runs):
-            continue  # it is still being trained
         found.setdefault(name, {})[method] = [
             {
                 "seed": rows[0]["config"]["seed"],
@@ -365,6 +370,8 @@ def _curve_of_fcp(rows: Sequence[Mapping[str, Any]], trial: Path) -> list[list[f
         at = read_manifest(find_policy(one)).provenance["training_iteration"]
         if at in steps:
             curve[steps[at]] = one
+    if len(curve) < 10:
+        raise SystemExit(f"{trial} kept too few checkpoints of the learner for a curve; train it with all of them.")
     kept = [*list(curve.items())[:-1:2], list(curve.items())[-1]]
     how = {"episodes": GAMES, "num_envs": GAMES, "seed": SEED}
     return [[round(step), round(evaluate_checkpoint(one, **how).figures.return_mean, 1)] for step, one in kept]
@@ -528,7 +535,7 @@ def main() -> None:
                 parser.error(f"--collect is {given.collect}, which holds no {stage}/trial_*; give what the file left")
         _keep(collected(given.collect, given.planners))
     if given.populations:
-        kept = read(f"{CURVES_FILE}.json")
+        kept = {**read(f"{CURVES_FILE}.json"), "commands": list(COMMANDS)}
         for name, found in of_populations(given.populations).items():
             kept["kitchens"][name].update(found)
         _keep(kept)

@@ -40,7 +40,11 @@ OTHERS = (
 
 gc.disable()
 for module in (*(own.name for own in pkgutil.walk_packages(rllib_llm_comm.__path__, "rllib_llm_comm.")), *OTHERS):
-    import_module(module)
+    try:
+        import_module(module)
+    except ImportError as error:  # which the server would swallow
+        print(f"tests.preloaded cannot import {module}: {error}", flush=True)
+        raise
 for context in (cpu_target.typing_context, cpu_target.target_context):
     context.refresh()  # what numba does when it first compiles
 gc.freeze()

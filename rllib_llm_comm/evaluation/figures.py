@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -278,9 +279,17 @@ def render_page(name: str, filters: Mapping[str, Any], **values: Any) -> str:
         **values: The names that the template uses, with their values.
     """
     environment = _environment(name.endswith(".html"))
-    environment.filters |= filters
-    page: str = environment.get_template(name).render(**values)
+    with _RENDERING:
+        own = environment.filters
+        environment.filters = {**own, **filters}
+        try:
+            page: str = environment.get_template(name).render(**values)
+        finally:
+            environment.filters = own
     return page
+
+
+_RENDERING = threading.RLock()
 
 
 @cache

@@ -98,6 +98,18 @@ class StudySystem(Settings):
     baseline: str | None = None
     """The system with which it is compared; that of the study by default."""
 
+    @field_validator("checkpoint_config", mode="before")
+    @classmethod
+    def _others_as_by_default(cls, given: Any) -> Any:
+        return {"checkpoint_frequency": 10, "num_to_keep": 1, **given} if isinstance(given, Mapping) else given
+
+    @field_validator("checkpoint_config")
+    @classmethod
+    def _something_to_play(cls, how: CheckpointSettings) -> CheckpointSettings:
+        if not how.checkpoint_at_end:
+            raise UserError("`checkpoint_at_end` is false but a study plays what a training ends with; omit it.")
+        return how
+
     @field_validator("config")
     @classmethod
     def _nothing_that_is_given(cls, config: dict[str, Any]) -> dict[str, Any]:

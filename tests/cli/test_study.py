@@ -168,11 +168,13 @@ def test_strangers_that_cannot_play_are_told_before_anything_runs(strangers, say
 def test_systems_may_be_compared_in_some_scenarios(tmp_path):
     study = yaml.safe_load(SMOKE.read_text())
     study["scenarios"]["A"] = {"map_name": "A"}
-    study["systems"]["symbolic_ppo"]["scenarios"] = ["A"]
+    study["systems"]["symbolic_ppo"] |= {"scenarios": ["A"], "checkpoint_config": {"num_to_keep": None}}
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(study))
     read = read_study(path)
-    names = set(expand(read, "study").experiments)
+    names = expand(read, "study").experiments
+    kept = names["A.symbolic_ppo"].checkpoint_config
+    assert kept.checkpoint_frequency == 10 and kept.num_to_keep is None
     assert "A.symbolic_ppo" in names and not any(name.startswith("B.symbolic_ppo") for name in names)
     (tmp_path / "study.json").write_text(read.model_dump_json())
     results = read_results(tmp_path)
@@ -197,6 +199,10 @@ THIRD = {"run": "Verco", "stop": {"training_iteration": 1}, "scenarios": ["A"]}
         ({"systems/constant/label": "a | b"}, ("study.yaml.systems.constant.label",)),
         ({"systems/constant/interventions": ["silence"]}, ("study.yaml.systems.constant.interventions", "choice")),
         ({"systems/constant/interventions": ["none", "none"]}, ("study.yaml.systems.constant.interventions",)),
+        (
+            {"systems/constant/checkpoint_config": {"checkpoint_at_end": False}},
+            ("study.yaml.systems.constant.checkpoint_config.checkpoint_at_end",),
+        ),
         ({"systems/constant/config/env_config": {}}, ("study.yaml.systems.constant.config.env_config",)),
         ({"systems/constant/config/x": {"y": {"choice": [1, 2]}}}, ("study.yaml.systems.constant.config.x.y",)),
         ({"systems/constant/config/lr": "${seeds}"}, ("study.yaml.systems.constant.config.lr",)),

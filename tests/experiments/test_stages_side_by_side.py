@@ -42,7 +42,7 @@ def prepare(folder, url, at_once):
 def test_stages_ask_several_questions_at_once_leave_the_same_and_play_from_what_was_recorded(tmp_path):
     made, most, asked, tape = [], [], [], Cassette(recording("sama"))
     for at_once in (1, 4):
-        model = Late(lambda prompt: str(tape.complete(prompt)), together=at_once, patience=0.15)
+        model = Late(lambda prompt: str(tape.complete(prompt)), together=at_once, patience=0.5)
         with ChatServer(model) as server:
             made.append(prepare(tmp_path / str(at_once), server.url, at_once))
             asked.append(sorted(body["messages"][-1]["content"] for body in server.requests))

@@ -140,9 +140,9 @@ def test_an_agent_learns_to_play_with_its_partner():
     learner = config(obvious=True).training(train_batch_size_per_learner=400, lr=5e-3).partners(seat="alice")
     with running(learner) as algo:
         curve = []
-        while len(curve) < 16 and max(curve, default=0) <= 4.5:
+        while len(curve) < 2 or (len(curve) < 16 and min(curve[-2:]) <= 4.5):
             curve.append(algo.train()["env_runners"]["agent_episode_returns_mean"]["alice"])
-    assert curve[0] < 3 and curve[-1] > 4.5, curve  # of 6
+    assert curve[0] < 3 and min(curve[-2:]) > 4.5, curve  # of 6
 
 
 def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import re
 
 import numpy as np
@@ -334,7 +335,7 @@ def sampled():
 
 def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
     exact = played(sampled())
-    rewards = make_rewards(written(tmp_path, codes))
+    rewards = pickle.loads(pickle.dumps(make_rewards(written(tmp_path, codes))))  # as to another process
     by_code = played(JudgedSubgoals(sampled(), rewards))
     assert by_code[:2] == exact[:2] and exact[2]["subgoals_completed"] >= 5 and rewards.refused == 0
     assert by_code[2] == {**exact[2], **BY_CODE, "judgements_by_code": 240.0}

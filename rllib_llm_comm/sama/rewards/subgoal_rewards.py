@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -477,7 +478,8 @@ class CodeRewards(_ByState):
         self._sources: dict[str, str] = {}
         if self.path is not None and (model is None or self.path.exists()):
             self._sources = _read_sources(self.path)
-        self._lock = threading.Lock()
+        # Code from files needs none, and so travels to other processes.
+        self._lock = contextlib.nullcontext() if model is None else threading.Lock()
 
     def learn(self, sources: Mapping[str, str]) -> None:
         """Takes code for subgoals that had none, those that were refused for it, too."""
