@@ -114,12 +114,12 @@ def check_config(
     stage: str,
     algorithm: type[Algorithm],
     config: Mapping[str, Any],
-    unresolved: Iterable[str] = (),
+    to_come: tuple[str, ...] = (),
     trust: bool = False,
 ) -> AlgorithmConfig:
     """Checks all keys and values of a `config:` as plain data, with `env` in it; search spaces are allowed.
 
-    Complaints about the paths in `unresolved`, at which nothing is yet, are ignored. With `trust` settings may name any
+    Complaints about the paths `to_come`, at which nothing is yet, are ignored. With `trust` settings may name any
     code and reader.
 
     Returns:
@@ -132,9 +132,7 @@ def check_config(
     _check_settings(f"{stage}.config", algorithm.__name__, config, default, trust)
     check_by_seed(f"{stage}.config", config, seeds_of(config))
     # Every point of a search space is built, so that each of them is validated.
-    built = [
-        _build(stage, algorithm.get_default_config(), point, list(unresolved)) for point in single_points(dict(config))
-    ]
+    built = [_build(stage, algorithm.get_default_config(), point, to_come) for point in single_points(dict(config))]
     return built[0]
 
 
@@ -299,7 +297,7 @@ def _check_key(setting: str, algorithm: str, key: str, known: list[str], default
     raise UserError(f"`{setting}` is no setting of {algorithm}.{hint}", "unknown")
 
 
-def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolved: list[str]) -> AlgorithmConfig:
+def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], to_come: tuple[str, ...]) -> AlgorithmConfig:
     try:
         config.update_from_dict(values)
         config.validate()
@@ -307,7 +305,7 @@ def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolv
             with within("evaluation_config"):
                 config.get_evaluation_config_object().validate()
     except Exception as error:
-        if any(text in str(error) for text in unresolved):
+        if any(text in str(error) for text in to_come):
             return config
         name, message = cause_of(error)
         prefix = "" if name in ("UserError", "ValueError") else f"{name}: "

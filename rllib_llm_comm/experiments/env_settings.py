@@ -107,16 +107,16 @@ def planning_to_check(config: Any) -> dict[str, Any]:
     return {**config.planning_settings(), "planner": planner, "subgoal_rewards": "exact"}
 
 
-def without_missing(settings: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of an environment, however nested, without texts that name a path at which nothing is yet.
+def without_missing(settings: Mapping[str, Any], to_come: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of an environment, however nested, without texts that name a path `to_come`, at which nothing is yet.
 
     What is said of an executor that is not there goes with it.
     """
     kept = {
-        key: without_missing(value, unresolved) if isinstance(value, Mapping) and not search_kind(value) else value
+        key: without_missing(value, to_come) if isinstance(value, Mapping) and not search_kind(value) else value
         for key, value in settings.items()
     }
-    there = {key: value for key, value in kept.items() if not any(path in str(value) for path in unresolved)}
+    there = {key: value for key, value in kept.items() if not any(path in str(value) for path in to_come)}
     waits = "executor" in settings and "executor" not in there
     return {key: value for key, value in there.items() if not (waits and key in ("greedy", "base_model"))}
 

@@ -148,12 +148,12 @@ class _ChatStage(StageKind):
     texts: ClassVar[tuple[str, ...]] = ()
     """Settings that are paths of files."""
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""
         settings = self.settings(stage)
         for name in self.texts:
             path = getattr(settings, name)
-            if not path or any(future in path for future in unresolved):
+            if not path or stage.awaits(path):
                 continue
             if not (find_manual(path) if name == "manual" else Path(path)).exists():
                 raise UserError(
@@ -186,9 +186,9 @@ class _GameStage(_ChatStage):
 
     takes_env = True
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks the game, too."""
-        super().check_config(stage, unresolved)
+        super().check_config(stage)
         with within(stage.name):
             open_game(**self.settings(stage).game(stage.experiment.env))
 
@@ -206,9 +206,9 @@ class MakeManual(_ChatStage):
     name = "make_manual"
     settings_class = ManualStageSettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks the papers, too."""
-        super().check_config(stage, unresolved)
+        super().check_config(stage)
         for paper in as_list(self.settings(stage).paper):
             find_paper(paper)
 
@@ -334,9 +334,9 @@ class Translate(_GameStage):
     settings_class = TranslationStageSettings
     texts = ("manual",)
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks the code, too."""
-        super().check_config(stage, unresolved)
+        super().check_config(stage)
         settings = self.settings(stage)
         if settings.code:
             CodeIndex.of_files(map(Path, settings.code))
@@ -461,17 +461,17 @@ class CollectSubgoals(_GameStage):
     name = "collect_subgoals"
     settings_class = SubgoalStageSettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks planner and encoder, too."""
         from rllib_llm_comm.language.text_encoder import check_text_encoder
 
-        super().check_config(stage, unresolved)
+        super().check_config(stage)
         settings = self.settings(stage)
         if settings.states_by == "model":
             with within(f"{stage.name}.config"):
                 require_form(preparation_of(open_game(**settings.game(stage.experiment.env))))
         check_text_encoder(settings.text_encoder)
-        with within(f"{stage.name}.config.planner", unless=unresolved):
+        with within(f"{stage.name}.config.planner", unless=stage.to_come):
             planner_without_chat(settings.planner, settings.chat)
 
     def run(self, stage: Stage) -> StageResult:

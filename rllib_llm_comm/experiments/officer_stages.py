@@ -34,7 +34,7 @@ class DemonstrateOfficers(StageKind):
     settings_class = OfficerDemonstrationSettings
     stands_in = "demonstrations: scripted officers in the place of people"
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values and the game."""
         self.settings(stage).env()
 
@@ -74,14 +74,14 @@ class CloneOfficer(StageKind):
         given = super().settings(stage)
         return given.demonstrations, OfficerCloningSettings.from_attributes(given)
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
         from rllib_llm_comm.baselines.red.officer_cloning import INDEX
 
         source, settings = self.settings(stage)
-        if source not in unresolved and not (Path(source) / INDEX).is_file():
+        if source not in stage.to_come and not (Path(source) / INDEX).is_file():
             raise UserError(f"`{stage.name}.config.{_DEMONSTRATIONS}` is {source!r} but no demonstrations are there.")
-        if settings.start is not None and settings.start not in unresolved:
+        if settings.start is not None and settings.start not in stage.to_come:
             _check_officer(stage, "start", settings.start)
 
     def run(self, stage: Stage) -> StageResult:
@@ -112,12 +112,12 @@ class PlayOfficers(StageKind):
     name = "play_officers"
     settings_class = OfficerScoreSettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values and the game; officers that are not trained yet are left out."""
         settings = self.settings(stage)
         check_executor(settings.executor)
         for checkpoint in checkpoints_of(settings.executor) or ():
-            if not any(path in checkpoint for path in unresolved):
+            if not stage.awaits(checkpoint):
                 _check_officer(stage, "executor", checkpoint)
         settings.replace(executor=SCRIPTED).env()
 

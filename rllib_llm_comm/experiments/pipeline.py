@@ -316,24 +316,22 @@ def check_stages(
     outputs: dict[str, list[str]] = {}
     configs: dict[str, Any] = {}
     seeds = _seed_sweeps(stages)
-    missing: tuple[str, ...] = ()
+    to_come: tuple[str, ...] = ()
     cpus = available_cpus()
     check_adapters(stages)
     check_rows(stages)
     for stage in stages:
-        resolved = _resolved(stage, outputs, seeds)
+        resolved = replace(_resolved(stage, outputs, seeds), to_come=to_come)
         if stage.name not in finished:
             try:
                 if _needs_ray(stage):
-                    configs[stage.name] = tune_stage.check(
-                        resolved, tuple(STAGE_KINDS), missing, checked_by_python, many_cpus
-                    )
+                    configs[stage.name] = tune_stage.check(resolved, tuple(STAGE_KINDS), checked_by_python, many_cpus)
                     check_restored(stage, stages, configs)
                     if "GPU" in (have or {}) and configs[stage.name] is not None:
                         check_device(stage, configs[stage.name])
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
-                    STAGE_KINDS[stage.experiment.run].check(resolved, missing)
+                    STAGE_KINDS[stage.experiment.run].check(resolved)
             except OSError as error:
                 path = one_line(str(error.filename), 80)
                 raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
@@ -342,7 +340,7 @@ def check_stages(
                     raise UserError(_as_written(str(error), outputs), error.code) from error
                 refused.append(stage.name)
             future = str(stage.folder.absolute() / _NOT_YET)
-            missing = (*missing, future)
+            to_come = (*to_come, future)
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
         else:
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)

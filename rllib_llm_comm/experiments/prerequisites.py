@@ -81,20 +81,20 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
     return {key: local(f"{setting}.{key}", key, value) for key, value in values.items()}
 
 
-def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolved: tuple[str, ...] = ()) -> None:
-    """Checks what an algorithm would miss only when it is built, or later; nothing is at `unresolved` paths yet.
+def check_prerequisites(stage: Stage, config: AlgorithmConfig) -> None:
+    """Checks what an algorithm would miss only when it is built, or later.
 
     Raises:
         UserError: At the first thing that is missing or does not fit.
     """
     try:
-        _check_environment(stage, run, config)
-        _check_models(config, unresolved)
-        _check_labels(config, unresolved)
+        _check_environment(stage.name, stage.experiment.run, config)
+        _check_models(config, stage.to_come)
+        _check_labels(config, stage.to_come)
     except UserError as error:
         sentence = str(error)
         raise UserError(
-            sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}", error.code
+            sentence if f"`{stage.name}." in sentence else f"In `{stage.name}.config`: {sentence}", error.code
         ) from error
 
 
@@ -181,7 +181,7 @@ def _make(config: Any) -> Any:
     return PlannedSubgoals(env, **planning_to_check(config))
 
 
-def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
+def _check_models(config: Any, to_come: tuple[str, ...]) -> None:
     from rllib_llm_comm.language.adapters import ACTION, MESSAGE, check_targets
     from rllib_llm_comm.language.base_model import (
         check_base_model,
@@ -196,7 +196,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     if not isinstance(config, LanguageModelConfigMixin):
         return
     base = config.base_model
-    if base not in unresolved:
+    if base not in to_come:
         check_base_model(str(base))
         check_lora_layers(str(base), config.lora_layers)
         check_targets(str(base), config.lora_target_modules)
@@ -207,11 +207,11 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         torch_device(config.device)  # whether it is there is for the trial's process to find out
     for role in (MESSAGE, ACTION):
         adapter = getattr(config, f"{role}_checkpoint", None)
-        if adapter and adapter not in unresolved:
+        if adapter and adapter not in to_come:
             check_adapter_of(adapter, str(base), config.prompt_format, str(config.prompt_date), role)
             tell_other_prompts(adapter, config, role)
     for setting, path, _ in config.member_adapters():  # those that are there were checked with the settings
-        if path not in unresolved:
+        if path not in to_come:
             require_checkpoint(setting, path)
 
 
@@ -238,11 +238,11 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
         say(told)
 
 
-def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
+def _check_labels(config: Any, to_come: tuple[str, ...]) -> None:
     from rllib_llm_comm.verco.sft import AdapterSFTConfig, check_rows
 
     labels = config.input_
-    if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in unresolved:
+    if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in to_come:
         path = local_path(labels, "input_")
         if path.exists():  # a pattern is for Ray Data
             check_rows(path, config.form)

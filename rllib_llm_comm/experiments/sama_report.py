@@ -42,10 +42,10 @@ class SamaReport(StageKind):
     name = "sama_report"
     settings_class = SamaReportSettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, and that each result is that of a stage, where it should be there by now."""
         for path in _paths(self.settings(stage).of):
-            if path not in unresolved:
+            if path not in stage.to_come:
                 _stage_of(path, stage.name)
 
     def run(self, stage: Stage) -> StageResult:

@@ -52,6 +52,7 @@ class Stage:
         trust: True if the user trusts what it goes on from or plays, wherever that was written.
         track: Names of trackers that its results are written to.
         stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
+        to_come: Paths in its settings at which nothing is yet: results of stages before it.
     """
 
     name: str
@@ -62,6 +63,11 @@ class Stage:
     trust: bool = False
     track: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()
+    to_come: tuple[str, ...] = ()
+
+    def awaits(self, value: object) -> bool:
+        """True if a setting names something that is still to come."""
+        return any(path in str(value) for path in self.to_come)
 
     def record(self) -> StageRecord | None:
         """The content of `stage.json`, or `None` if there is none (or none that can be read)."""
@@ -245,8 +251,8 @@ class StageKind(ABC):
         given = {key: value for key, value in stage.experiment.config.items() if value is not None}
         return self.model().checked(f"{stage.name}.config", given)
 
-    def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
-        """Checks the stage, its references replaced, before anything runs; nothing is at the `unresolved` paths yet.
+    def check(self, stage: Stage) -> None:
+        """Checks the stage, its references replaced, before anything runs.
 
         Raises:
             UserError: At the first unknown key or impossible value.
@@ -264,10 +270,10 @@ class StageKind(ABC):
                     f"`{stage.name}.config.{key}` holds a search, but `run: {self.name}` trains nothing that could be "
                     "searched; write one stage per value."
                 )
-        self.check_config(stage, unresolved)
+        self.check_config(stage)
 
     @abstractmethod
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks `config:`."""
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:

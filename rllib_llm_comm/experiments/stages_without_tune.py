@@ -82,20 +82,20 @@ class _Collection(StageKind):
         """The function."""
 
     @abstractmethod
-    def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
+    def check_settings(self, stage: Stage, given: Any) -> None:
         """Checks what the settings name."""
 
     def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config:` with the defaults of what it does not give, unchecked."""
         return {**self.model().defaults(), **{key: value for key, value in config.items() if value is not None}}
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, and the environment."""
         given = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.", "missing")
-        _check_words(stage, given.env_config, unresolved)
-        self.check_settings(stage, given, unresolved)
+        _check_words(stage, given.env_config)
+        self.check_settings(stage, given)
 
     def options(self, stage: Stage) -> dict[str, Any]:
         """Arguments of the collector that are no settings of the stage."""
@@ -150,7 +150,7 @@ class CollectLabels(_Collection):
 
         return LabelSettings
 
-    def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
+    def check_settings(self, stage: Stage, given: Any) -> None:
         """Checks the base model if it plays, and the teacher."""
         from rllib_llm_comm.language.base_model import (
             check_base_model,
@@ -160,7 +160,7 @@ class CollectLabels(_Collection):
         )
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
-        if given.policy == "base" and given.base_model not in unresolved:
+        if given.policy == "base" and given.base_model not in stage.to_come:
             with within(f"{stage.name}.config"):
                 check_base_model(given.base_model)
                 check_quantization(given.quantization)
@@ -199,7 +199,7 @@ class CollectDemonstrations(_Collection):
 
         return DemonstrationSettings
 
-    def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
+    def check_settings(self, stage: Stage, given: Any) -> None:
         """Checks the player, who must know the game, and the teacher if it speaks."""
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, read_player, read_sessions, require_game
         from rllib_llm_comm.policies.partners import Partner, load_function, try_out
@@ -212,7 +212,7 @@ class CollectDemonstrations(_Collection):
         elif who.sessions:
             with within(f"{stage.name}.config"):
                 read_sessions(who, str(stage.experiment.env))
-        elif who.partner is not None and who.partner.kind == CHECKPOINT and who.partner.policy not in unresolved:
+        elif who.partner is not None and who.partner.kind == CHECKPOINT and who.partner.policy not in stage.to_come:
             _check_checkpoint(stage, who.partner.policy, "player")
             if not is_named(who.partner.policy) or is_shipped(who.partner.policy):
                 with within(f"{stage.name}.config"):
@@ -225,7 +225,7 @@ class CollectDemonstrations(_Collection):
         elif (
             who.partner is not None
             and who.partner.kind in (SCRIPTED, RANDOM, STAY)
-            and without_missing(given.env_config, unresolved) == given.env_config
+            and without_missing(given.env_config, stage.to_come) == given.env_config
         ):
             game = make_env(str(stage.experiment.env), **given.env_config)
             with within(f"{place}player"):
@@ -267,9 +267,9 @@ class CollectDemonstrations(_Collection):
         return {"trust": stage.trust}
 
 
-def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+def _check_words(stage: Stage, env_config: Mapping[str, Any]) -> None:
     """Checks that the environment can be made, as far as all that it names is there, and shows words."""
-    there = without_missing(env_config, unresolved)
+    there = without_missing(env_config, stage.to_come)
     check_environment(stage.name, stage.experiment.env, there, stage.trust)
     check_shows_words(stage.name, str(stage.experiment.env), there)
 
@@ -297,13 +297,13 @@ class _OnCheckpoint(StageKind):
         kept = {"planner": kept_planner(given.planner, stage.folder), "trust": stage.trust, "trust_own": True}
         return as_list(given.checkpoint), given.model_copy(update=kept)
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
         settings = self.settings(stage)
-        with within(f"{stage.name}.config", unless=unresolved):
+        with within(f"{stage.name}.config", unless=stage.to_come):
             settings.check()
         for path in as_list(settings.checkpoint):
-            if path not in unresolved:
+            if path not in stage.to_come:
                 _check_checkpoint(stage, path)
 
 
@@ -327,11 +327,11 @@ class Evaluate(_OnCheckpoint):
     name = "evaluate"
     settings_class = EvaluateStageSettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks the reference, too."""
-        super().check_config(stage, unresolved)
+        super().check_config(stage)
         reference = self.settings(stage).reference
-        if reference is not None and reference not in unresolved:
+        if reference is not None and reference not in stage.to_come:
             with within(f"{stage.name}.config.reference"):
                 find_checkpoint(reference)
 
@@ -380,12 +380,12 @@ class ChatPlay(StageKind):
     takes_env = True
     settings_class = ChatPlaySettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, the environment and who is asked."""
         settings = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say what is played.", "missing")
-        _check_words(stage, settings.env_config, unresolved)
+        _check_words(stage, settings.env_config)
         check_stage_chat(f"{stage.name}.config.chat", settings.chat)
 
     def run(self, stage: Stage) -> StageResult:
@@ -428,7 +428,7 @@ class CrossPlayStage(StageKind):
     name = "crossplay"
     settings_class = CrossPlayStageSettings
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
         if not stage.trust:
             refuse_code(f"`{stage.name}.config`", stage.experiment.config)
@@ -436,7 +436,7 @@ class CrossPlayStage(StageKind):
         groups = {f"partners.{name}": group for name, group in given.partners.items()}
         for place, listed in {"players": given.players, **groups}.items():
             for one in parse_partners(as_list(listed), f"{stage.name}.config.{place}"):
-                waits = any(path in one.policy for path in unresolved) or STAGE_REFERENCE.search(one.policy)
+                waits = stage.awaits(one.policy) or STAGE_REFERENCE.search(one.policy)
                 if one.kind == CHECKPOINT and not waits:
                     with within(f"{stage.name}.config.{place}"):
                         _require_policy(stage, one.policy)
@@ -489,19 +489,19 @@ class PlayPlanners(StageKind):
     settings_class = PlayPlannersSettings
     takes_env = True
 
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+    def check_config(self, stage: Stage) -> None:
         """Checks keys, values, the seats, and planners that should be there by now."""
         from rllib_llm_comm.experiments.planning_run import planners_by_label
         from rllib_llm_comm.sama.planner_seats import SEATS
 
         settings, env = self.settings(stage), stage.experiment.env
         require_choice(f"{stage.name}.env", env, SEATS)
-        there = without_missing(settings.env_config, unresolved)
+        there = without_missing(settings.env_config, stage.to_come)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game
         with within(f"{stage.name}.config.planner"):
             for planner in planners_by_label(settings.planners()).values():
-                if not any(path in str(planner) for path in unresolved):
+                if not stage.awaits(planner):
                     make_planner(planner, planner_model(planner)).check_game(game)
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:

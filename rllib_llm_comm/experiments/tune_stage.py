@@ -82,7 +82,6 @@ _NEW_PROCESSES = ("resource_changing",)
 def check(
     stage: Stage,
     kinds: tuple[str, ...],
-    unresolved: tuple[str, ...] = (),
     checked_by_python: bool = False,
     many_cpus: bool = False,
 ) -> AlgorithmConfig | None:
@@ -91,7 +90,6 @@ def check(
     Args:
         stage: The stage.
         kinds: Names of other things that can run, for the hint.
-        unresolved: Those of the paths at which nothing is yet.
         checked_by_python: True if the config comes from an `AlgorithmConfig` object, whose setters have seen it.
         many_cpus: True if Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
 
@@ -105,22 +103,22 @@ def check(
     algorithm = find_algorithm(experiment.run, kinds)
     _check_scheduler(stage, algorithm)
     check_resources(stage.name, experiment.resources_per_trial)
-    if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
+    if experiment.restore and experiment.restore not in stage.to_come and not Path(experiment.restore).is_dir():
         raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
-    if experiment.restore not in unresolved:
+    if experiment.restore not in stage.to_come:
         check_restore(stage, algorithm)
-    _check_paths(stage.name, experiment.config, unresolved)
+    _check_paths(stage)
     if not checked_by_python:
         plain = _plain_config(experiment)
         if isinstance(env_config := experiment.config.get("env_config") or {}, dict):
-            check_environment(stage.name, experiment.env, without_missing(env_config, unresolved), stage.trust)
+            check_environment(stage.name, experiment.env, without_missing(env_config, stage.to_come), stage.trust)
         if isinstance(plain.get("env_config"), dict):
-            plain["env_config"] = without_missing(plain["env_config"], unresolved)
-        config = check_config(stage.name, algorithm, plain, unresolved, stage.trust)
+            plain["env_config"] = without_missing(plain["env_config"], stage.to_come)
+        config = check_config(stage.name, algorithm, plain, stage.to_come, stage.trust)
         check_planned_environment(stage.name, config)
-        check_prerequisites(stage.name, experiment.run, config, unresolved)
+        check_prerequisites(stage, config)
         _check_stop(stage, config)
-        if experiment.restore and experiment.restore not in unresolved:
+        if experiment.restore and experiment.restore not in stage.to_come:
             tell_other_prompts(experiment.restore, config)
         if not many_cpus:
             check_cores(stage.name, config)
@@ -194,7 +192,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         plain = check_config(stage.name, algorithm, _plain_config(stage.experiment), trust=stage.trust)
         if isinstance(env_config := stage.experiment.config.get("env_config") or {}, dict):
             check_environment(stage.name, stage.experiment.env, env_config, stage.trust)
-        check_prerequisites(stage.name, stage.experiment.run, plain)
+        check_prerequisites(stage, plain)
     check_restore(stage, algorithm)
     make_key()
     config = tune_config(stage.experiment, algorithm, None if ray.address else ray.cpus)
@@ -442,10 +440,10 @@ def _check_scheduler(stage: Stage, algorithm: type[Algorithm]) -> None:
         raise UserError(f"`{place}` does not fit the scheduler {experiment.scheduler!r} ({reason}).") from error
 
 
-def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+def _check_paths(stage: Stage) -> None:
     for key in (*_PATH_SETTINGS, *_CHECKPOINT_SETTINGS):
-        value = config.get(key)
-        if not isinstance(value, str) or value in unresolved or value == "sampler" or "://" in value or "*" in value:
+        value = stage.experiment.config.get(key)
+        if not isinstance(value, str) or value in (*stage.to_come, "sampler") or "://" in value or "*" in value:
             continue
         require = require_checkpoint if key in _CHECKPOINT_SETTINGS else require_path
-        require(f"{stage}.config.{key}", value)
+        require(f"{stage.name}.config.{key}", value)
