@@ -30,6 +30,7 @@ import itertools
 import json
 import sys
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,11 @@ def _populations_missing(kept: Mapping[str, Any]) -> list[str]:
 def kitchen(name: str, kept: Mapping[str, Any]) -> Any:
     """The figures of one kitchen."""
     found = curves_in(name)
-    rng = np.random.default_rng(0)
-    # Each method's grid, mean scores' seeds, and mean curves of drawn seeds.
-    curves = {method: (steps, scores, drawn(scores, rng)) for method, (steps, scores) in found.items()}
+    # Each method's grid, mean scores' seeds, and mean curves of drawn seeds; its intervals know of no other method.
+    curves = {
+        method: (steps, scores, drawn(scores, np.random.default_rng(zlib.crc32(method.encode()))))
+        for method, (steps, scores) in found.items()
+    }
     _, reference, references = curves["self_play"]
     level, levels = final(reference), references[:, -LAST:].mean(1)
     methods: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.session_files import Session, read_session
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer, keeping_answers
 from rllib_llm_comm.evaluation.replay import moments_again
@@ -25,7 +26,7 @@ from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
-from rllib_llm_comm.verco.teachers.base import make_teacher, teacher_identity
+from rllib_llm_comm.verco.teachers.base import PeopleSettings, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
 from rllib_llm_comm.verco.teachers.collect_labels import (
     CollectionGame,
@@ -41,7 +42,10 @@ from rllib_llm_comm.verco.teachers.label_store import ANSWERS, DEMONSTRATIONS, L
 
 NONE, OWN, TEACHER = "none", "own", "teacher"
 OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
-_OF_SESSIONS = ("sessions", "names")
+
+
+class _ChatPlayer(Settings):
+    chat: dict[str, Any]
 
 
 class DemonstrationSettings(CollectionSettings, Trust):
@@ -169,42 +173,28 @@ def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
         UserError: If it is no such player.
     """
     given = {"policy": player} if isinstance(player, str) else player
-    kinds = {"policy": OF_PARTNERS, "sessions": _OF_SESSIONS, "chat": ("chat",)}
-    named = [kind for kind in kinds if isinstance(given, Mapping) and kind in given]
+    named = [kind for kind in ("policy", "sessions", "chat") if isinstance(given, Mapping) and kind in given]
     if len(named) != 1:
         raise UserError(
             f"`player` is {shown(player)} but must be a name or path, or a mapping with one of `policy`, `sessions` "
             "and `chat`."
         )
-    known = kinds[named[0]]
-    for key in given:
-        if key not in known:
-            remedy = " Mistakes of a player are no demonstrations: use `random_share`." if key == "noise" else ""
-            raise UserError(
-                f"`player.{key}` is no setting of a player; beside `{named[0]}` it has "
-                f"{', '.join(known[1:]) or 'none'}.{did_you_mean(str(key), known)}{remedy}",
-                "unknown",
-            )
     if named == ["chat"]:
-        if not isinstance(given["chat"], Mapping):
-            raise UserError(f"`player.chat` is {shown(given['chat'])} but must be a mapping, as of `open_chat`.")
-        return DemonstrationPlayer(chat=dict(given["chat"]))
+        return DemonstrationPlayer(chat=_ChatPlayer.checked("player", given).chat)
     if named == ["sessions"]:
-        sessions, names = (_texts(given.get(key) or (), f"player.{key}") for key in _OF_SESSIONS)
-        if not sessions:
-            raise UserError("`player.sessions` is empty; give folders that `rllib play --record` wrote.")
-        return DemonstrationPlayer(sessions=sessions, names=names)
-    partner = PartnerSettings.checked("player", dict(given))
+        people = PeopleSettings.checked("player", given)
+        return DemonstrationPlayer(sessions=people.folders, names=people.people or ())
+    if others := [key for key in given if key not in OF_PARTNERS]:
+        remedy = " Mistakes of a player are no demonstrations: use `random_share`." if "noise" in others else ""
+        raise UserError(
+            f"`player.{others[0]}` is no known key; known are {', '.join(OF_PARTNERS)}."
+            f"{did_you_mean(str(others[0]), OF_PARTNERS)}{remedy}",
+            "unknown",
+        )
+    partner = PartnerSettings.checked("player", given)
     if partner.kind == CHECKPOINT and "greedy" not in given:
         partner = partner.replace(greedy=True)
     return DemonstrationPlayer(partner)
-
-
-def _texts(value: Any, setting: str) -> tuple[str, ...]:
-    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else (None,)
-    if not all(isinstance(text, str) for text in texts):
-        raise UserError(f"`{setting}` is {shown(value)} but must be a text or a list of texts.")
-    return texts  # type: ignore[return-value]
 
 
 def _row(view: TextObservation, heard: Mapping[str, str], action: int, whose: str) -> dict[str, Any] | None:

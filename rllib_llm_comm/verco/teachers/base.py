@@ -382,6 +382,16 @@ class PeopleSettings(Settings):
     names: str | Several[str] | None = None
     """Names of the people who are taken, or one; null for all."""
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders, also if there is one."""
+        return tuple(map(str, self.sessions if isinstance(self.sessions, tuple) else (self.sessions,)))
+
+    @property
+    def people(self) -> tuple[str, ...] | None:
+        """The names, also if there is one."""
+        return (self.names,) if isinstance(self.names, str) else self.names
+
 
 class PeopleTeacher(Teacher):
     """Gives what people wrote to the others, behind what their seat saw when they wrote it.
@@ -399,11 +409,9 @@ class PeopleTeacher(Teacher):
 
     def __init__(self, **settings: Any) -> None:
         chosen = self.settings_model(**settings)
-        paths = chosen.sessions if isinstance(chosen.sessions, tuple) else (chosen.sessions,)
-        wanted = (chosen.names,) if isinstance(chosen.names, str) else chosen.names
-        self.settings = {"sessions": [str(path) for path in paths], "names": None if wanted is None else list(wanted)}
-        self._sessions = [read_session(path) for path in paths]
-        self._names = None if wanted is None else set(wanted)
+        self.settings = {"sessions": list(chosen.folders), "names": chosen.people and list(chosen.people)}
+        self._sessions = [read_session(path) for path in chosen.folders]
+        self._names = None if chosen.people is None else set(chosen.people)
         people = {
             person.name
             for session in self._sessions
