@@ -46,6 +46,7 @@ OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
 
 class _ChatPlayer(Settings):
     chat: dict[str, Any]
+    """A chat model, as of `open_chat`."""
 
 
 class DemonstrationSettings(CollectionSettings, Trust):

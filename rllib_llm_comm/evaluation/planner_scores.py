@@ -325,8 +325,15 @@ class PlannerScores:
         Args:
             keep: Called with the content of the file after each episode.
             progress: Called with the number of finished episodes and that of all.
+
+        Raises:
+            UserError: If one of the planners, or a game, does not fit.
         """
         total, done = len(self.cells) * len(self.seeds), 0
+        distinct = {json.dumps(_without_scenario(cell), default=str): cell for cell in reversed(self.cells)}
+        for cell in distinct.values():  # a planner that cannot play is refused before others have played
+            if any(seed not in self.played.get(cell.key(), {}) for seed in self.seeds):
+                PlannedGames(cell.executor, cell.settings, cell.setup)
         for cell in self.cells:
             episodes = self.played.setdefault(cell.key(), {})
             games: PlannedGames | None = None

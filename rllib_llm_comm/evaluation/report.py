@@ -82,9 +82,15 @@ def columns_of(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     return {**MEASURES, **DRIFT} if drifts else dict(MEASURES)
 
 
-OF_GAMES = {"score": "Score", "plan_questions": "Questions a game", "subgoals_given": "Subgoals a game"}
+OF_GAMES = {
+    "score": "Score",
+    "plan_questions": "Questions a game",
+    "subgoals_given": "Subgoals a game",
+    "subgoals_stuck": "Of these stuck",
+}
 """Metrics of games and their titles in the table of a scenario, where any evaluation has them: points where the return
-is something else, questions that a planner asked a chat model, and what it gave the agents to do."""
+is something else, questions that a planner asked a chat model, what it gave the agents to do, and how many of that were
+not done in time."""
 
 
 def _of_games(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:

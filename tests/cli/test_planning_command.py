@@ -226,6 +226,12 @@ def test_what_does_not_fit_is_told_in_a_sentence(arguments, wrong):
         planning(*arguments)
 
 
+def test_a_planner_that_cannot_play_is_refused_before_others_have_played(tmp_path):
+    with refused("planner", match="not as a planner"):
+        planning("planners", *SHORT, "--planner", "trained:zoo:emma_cramped_room", "--json", "f.json")
+    assert not (tmp_path / "f.json").exists()
+
+
 @pytest.mark.parametrize("replan", ["any", "all"])
 def test_a_server_that_is_down_ends_the_command(replan, tmp_path):
     asked = ["--planner", json.dumps(DOWN), "--replan", replan, "--json", "f.json"]

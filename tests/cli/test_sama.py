@@ -1,6 +1,7 @@
 """SAMA's file through the real command: asked of a real local server, killed and continued, and offline.
 
-All stages that play with a server's answers are run by `test_sama_ablations.py`.
+All stages that play with a server's answers are run by `test_sama_ablations.py` and, slow, with other forms of answers
+here.
 """
 
 from __future__ import annotations
@@ -39,6 +40,33 @@ class Model:
             self.reached.set()
             self.go_on.wait(300)
         return self.tape.complete(prompt)
+
+
+class OtherFamily(Model):
+    """The same answers from a server of another family: thoughts apart or in the text, forms as arguments of a tool
+    call, text in parts, and every fifth form refused at first."""
+
+    refused = called = 0
+
+    def __call__(self, prompt: str) -> bytes:
+        first = prompt.partition("\n\nYou were asked this before")[0]
+        again, answer = first != prompt, super().__call__(first)
+        count = sum(self.asked.values())
+        message = {"reasoning_content": "Let me think about {it}.", "role": "assistant", "content": None}
+        if not again and count % 5 == 0 and answer.startswith("{"):
+            self.refused += 1
+            message["refusal"] = "I'm sorry, I cannot help with that."
+        elif answer.startswith("{"):
+            self.called += 1
+            function = {"name": "answer", "arguments": answer}
+            message["tool_calls"] = [{"id": "1", "type": "function", "function": function}]
+        elif count % 2:
+            message["content"] = f"<think>So it is.</think>\n{answer}"
+        else:
+            message["content"] = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": answer}]
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        usage = {"prompt_tokens": 100, "completion_tokens": 20}
+        return json.dumps({"choices": [choice], "usage": usage}).encode()
 
 
 def write(folder: Path, chat: dict | None = None, *, whole: bool = False) -> None:
@@ -88,6 +116,25 @@ def test_a_killed_run_asks_nothing_twice_and_records_its_answers(tmp_path):
     assert results(tmp_path, "subgoals")["summary"]["answers_from"] == "tiny"
     for name in PREPARE:
         assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
+
+
+@pytest.mark.slow
+def test_another_family_of_answers_goes_from_preparation_to_report(tmp_path):
+    model = OtherFamily()
+    with ChatServer(model) as server:
+        write(tmp_path, chat(server), whole=True)
+        stages = yaml.safe_load((tmp_path / "sama.yaml").read_text())
+        del stages["follower"]  # the shipped follower obeys; to learn to is no question of answers
+        for name in (*EVALUATIONS, "replay"):
+            stages[name]["config"]["checkpoint"] = "zoo:emma_cramped_room"
+        stages["report"]["config"]["of"] = [f"${{{name}}}" for name in (*PREPARE, *EVALUATIONS, "replay")]
+        (tmp_path / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
+        succeeds(*COMMAND, cwd=tmp_path, timeout=600)
+    assert model.refused > 5 and model.called > 50
+    told = results(tmp_path, "trials_1")["summary"]["metrics"]
+    assert told["plans_by_model"] > 0 and told["reflections_by_model"] > 0 and told["plans_failed"] == 0
+    assert results(tmp_path, "subgoals")["summary"]["failed"] == 0
+    assert "trials_1: tiny" in (tmp_path / "results/sama/report/report.html").read_text()
 
 
 def write_lake(folder: Path) -> None:

@@ -236,7 +236,7 @@ class QuestionSettings(ManualShown):
     """0: goal, subgoals and assignment are questions of their own, and each plan is for one subgoal per agent (ours).
     1 to 8: one question asks for all of it, with up to so many subgoals per agent, to be done one after the other. The
     plan is kept while it holds: the model is asked again when an agent has no more of them, could not do one, or cannot
-    set about the next one. SAMA has 10 to 20 questions a game; with 8 it is 9 to 15 in four kitchens, where rules
+    set about the next one. SAMA has 10 to 20 questions a game; with 8 it is 9 to 15 in five kitchens, where rules
     answer."""
     opening: int = Field(default=0, ge=0, le=LARGEST)
     """Plans that are asked for in a game, those in place of failed ones left out. When the last of them no longer
