@@ -19,8 +19,9 @@ agents count, and those of the judging; FCP's curve begins when its population i
 
 `steps_to` are the game steps to a share of self-play's final score; of an end (EMMA under other planners) they are at
 most those of the training, with those of a planner that has learned, and `null` means not reached within it. `ratio` is
-EMMA's over self-play's, `ratio_of_each` EMMA's to 90 % of a method's own final score over that method's; SAMA's claim is judged by the ones to 90 %. Intervals
-are 95 % bootstraps over the seeds of both; a curve is the mean of the drawn seeds, and its first crossing counts.
+EMMA's over self-play's, `ratio_of_each` EMMA's to 90 % of a method's own final score over that method's; SAMA's claim
+is judged by the ones to 90 %. Intervals are 95 % bootstraps over the seeds of both; a curve is the mean of the drawn
+seeds, and its first crossing counts.
 """
 
 from __future__ import annotations
