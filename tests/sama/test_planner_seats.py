@@ -253,10 +253,11 @@ def trained(request, small_ray, tmp_path_factory):
 one_kind_of_seats = pytest.mark.parametrize("trained", ["central"], indirect=True)
 
 
-GROUPS = {"advantages": "grpo", "group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
+GROUPS = {"group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
+ALGORITHMS = [(TWOSOMEConfig, {}), *((VercoConfig, {**GROUPS, "advantages": name}) for name in ("rloo", "grpo"))]
 
 
-@pytest.mark.parametrize(("config", "training"), [(TWOSOMEConfig, {}), (VercoConfig, GROUPS)])
+@pytest.mark.parametrize(("config", "training"), ALGORITHMS)
 def test_other_algorithms_train_seats_too(small_ray, config, training):
     short = {"game": {**TOLD, "max_game_steps": 20}, "seats": "central"}
     with running(planners_of_salads(config, 32, short, **training)) as algo:
