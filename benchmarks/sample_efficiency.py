@@ -455,8 +455,8 @@ other planners, with standard errors.
 
 What stands in: planners that learn begin as clones of the planner by rules, on `embedded_soup`, an embedded model that
 has read what these rules do in made-up kitchens; the recording was written by hand. EMMA's planners are not asked
-alike: rules at each step, a trained planner when a subgoal has ended (its answer is drawn), the recording likewise, and
-up to three of its rounds that fail are played once more, without their steps being counted.
+alike: rules at each step, a trained planner when a subgoal has ended (its answer is drawn), the recording once a round;
+a round that fails is put back and played anew up to three times, without these steps being counted.
 
 ![score against game steps](sample_efficiency.png)
 

@@ -186,7 +186,7 @@ def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
         people = PeopleSettings.checked("player", given)
         return DemonstrationPlayer(sessions=people.folders, names=people.people or ())
     if others := [key for key in given if key not in OF_PARTNERS]:
-        remedy = " Mistakes of a player are no demonstrations: use `random_share`." if "noise" in others else ""
+        remedy = " Mistakes of a player are no demonstrations: use `random_share`." if others[0] == "noise" else ""
         raise UserError(
             f"`player.{others[0]}` is no known key; known are {', '.join(OF_PARTNERS)}."
             f"{did_you_mean(str(others[0]), OF_PARTNERS)}{remedy}",

@@ -330,13 +330,12 @@ class PlannerScores:
             UserError: If one of the planners, or a game, does not fit.
         """
         total, done = len(self.cells) * len(self.seeds), 0
-        distinct = {json.dumps(_without_scenario(cell), default=str): cell for cell in reversed(self.cells)}
-        for cell in distinct.values():  # a planner that cannot play is refused before others have played
-            if any(seed not in self.played.get(cell.key(), {}) for seed in self.seeds):
-                PlannedGames(cell.executor, cell.settings, cell.setup)
+        left = [cell for cell in self.cells if any(seed not in self.played.get(cell.key(), {}) for seed in self.seeds)]
+        first = {json.dumps(_without_scenario(cell), default=str): cell for cell in reversed(left)}
+        # A planner that cannot play is refused before others have played.
+        made = {cell.key(): PlannedGames(cell.executor, cell.settings, cell.setup) for cell in first.values()}
         for cell in self.cells:
-            episodes = self.played.setdefault(cell.key(), {})
-            games: PlannedGames | None = None
+            episodes, games = self.played.setdefault(cell.key(), {}), made.pop(cell.key(), None)
             for seed in self.seeds:
                 if seed not in episodes:
                     games = games or PlannedGames(cell.executor, cell.settings, cell.setup)

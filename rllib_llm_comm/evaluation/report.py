@@ -87,10 +87,11 @@ OF_GAMES = {
     "plan_questions": "Questions a game",
     "subgoals_given": "Subgoals a game",
     "subgoals_stuck": "Of these stuck",
+    "subgoals_lost": "No longer possible",
 }
 """Metrics of games and their titles in the table of a scenario, where any evaluation has them: points where the return
-is something else, questions that a planner asked a chat model, what it gave the agents to do, and how many of that were
-not done in time."""
+is something else, questions that a planner asked a chat model, what it gave the agents to do, and how much of that was
+not done in time or no longer possible (where planners have no seats, both count as stuck)."""
 
 
 def _of_games(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:

@@ -319,7 +319,7 @@ def _games_of(
     made = make_env(env, **settings)
     made.reset(seed=0)
     each, prompt = _plan(planner, planning_game(made))
-    # A kept plan seldom lasts to its end: it saves half of `ahead`, the median of five kitchens (guide of planners).
+    # A kept plan seldom lasts to its end: it counts as half of `ahead` (what rules save: guide of planners).
     per_game = math.ceil(plans / max(1, int(planner.get("ahead", 0)) / 2)) * each
     if planner.get("opening"):
         per_game = min(per_game, int(planner["opening"]) * each)

@@ -52,7 +52,7 @@ class Stage:
         trust: True if the user trusts what it goes on from or plays, wherever that was written.
         track: Names of trackers that its results are written to.
         stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
-        to_come: Paths in its settings at which nothing is yet: results of stages before it.
+        to_come: Paths of results of stages before it, at which nothing is yet.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Stage:
     to_come: tuple[str, ...] = ()
 
     def awaits(self, value: object) -> bool:
-        """True if a setting names something that is still to come."""
+        """True if a setting holds such a path; one that *is* one is equal to it."""
         return any(path in str(value) for path in self.to_come)
 
     def record(self) -> StageRecord | None:

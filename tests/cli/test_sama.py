@@ -44,7 +44,7 @@ class Model:
 
 class OtherFamily(Model):
     """The same answers from a server of another family: thoughts apart or in the text, forms as arguments of a tool
-    call, text in parts, and every fifth form refused at first."""
+    call, text in parts, and a form refused at first where the question's number divides by five."""
 
     refused = called = 0
 

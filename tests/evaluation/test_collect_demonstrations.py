@@ -166,6 +166,8 @@ def test_a_collection_that_is_stopped_in_a_round_goes_on(whole, tmp_path):
         ({"target_demonstrations": 0}, "target_demonstrations"), ({"player": "zoo:door"}, "`player` .*door-v0"),
         ({"messages": "own"}, "messages"), ({"messages": "teacher", "player": {"sessions": ["x"]}}, "messages"),
         ({"messages": "teacher", "teacher": "owl"}, "teacher"), ({"player": {"sessions": 3}}, "player.sessions"),
+        ({"player": {"sessions": ""}}, "player.sessions"), ({"player": {"policy": "stay", "noise": 1}}, "random_share"),
+        ({"player": {"chat": {}, "greedy": True}}, "player.greedy"), ({"player": {"chat": 3}}, "player.chat"),
         ({"player": {"policy": "scripted", "sessions": ["x"]}}, "player"),
         ({"player": f"{__name__}:forbidden"}, rf"{__name__}:forbidden' of 'alice' in '{ENV}' .* of \d+ \('.*reading"),
         ({"player": f"{__name__}:breaks"}, "breaks' .*RuntimeError: no weights"),

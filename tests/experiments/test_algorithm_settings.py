@@ -139,7 +139,7 @@ def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs(
     with refused("a.config.evaluation_config.planner", "unknown"):
         check_config("a", emma, {"evaluation_config": {**played, "planner": "scriptde"}})
     later = {**played, "planner": {"name": "random", "subgoals": "/to/come/subgoals.json"}}
-    check_planned_environment("a", check_config("a", emma, {"evaluation_config": later}, ["/to/come"]))
+    check_planned_environment("a", check_config("a", emma, {"evaluation_config": later}, ("/to/come",)))
     with pytest.raises(UserError, match="`subgoals_to` is .*nobody plans"):
         check_config("a", emma, {"subgoals_to": ["alice"]})
     lost = check_config("a", emma, {"evaluation_config": {**played, "subgoals_to": ["carol"]}})
@@ -159,7 +159,7 @@ def test_a_guess_is_refused_where_nothing_is_hidden_before_anything_runs():
 
 def test_complaints_about_results_to_come_are_ignored():
     algorithm = find_algorithm("MessageSFT")
-    check_config("a", algorithm, {"input_": "/labels/(not there yet)"}, ["/labels/(not there yet)"])
+    check_config("a", algorithm, {"input_": "/labels/(not there yet)"}, ("/labels/(not there yet)",))
 
 
 def test_unknown_algorithm_gets_a_hint():

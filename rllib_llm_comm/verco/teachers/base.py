@@ -371,7 +371,7 @@ class ScriptedTeacher(Teacher):
 # ---- people -----------------------------------------------------------------------------------------------------
 
 
-_Folder = str | SkipJsonSchema[Path]
+_Folder = Annotated[str, Field(min_length=1)] | SkipJsonSchema[Path]
 
 
 class PeopleSettings(Settings):
