@@ -409,9 +409,10 @@ class PeopleTeacher(Teacher):
 
     def __init__(self, **settings: Any) -> None:
         chosen = self.settings_model(**settings)
-        self.settings = {"sessions": list(chosen.folders), "names": chosen.people and list(chosen.people)}
+        names = None if chosen.people is None else list(chosen.people)
+        self.settings = {"sessions": list(chosen.folders), "names": names}
         self._sessions = [read_session(path) for path in chosen.folders]
-        self._names = None if chosen.people is None else set(chosen.people)
+        self._names = None if names is None else set(names)
         people = {
             person.name
             for session in self._sessions
