@@ -262,14 +262,31 @@ def test_a_manual_is_read_anew_when_weights_have_changed():
         net.actor.grounding.value.project.weight += 0.5
         changed = net.logits(batch)
     assert not torch.equal(changed, first)
-    assert torch.equal(net.logits(batch), changed)  # with gradients nothing is remembered
+    assert torch.allclose(net.logits(batch), changed, atol=1e-6)  # with gradients nothing is remembered
     optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
     net.logits(batch).max().backward()
     assert net.actor.grounding.key.project.weight.grad.abs().sum() > 0
     optimizer.step()
     with torch.no_grad():
         remembered = net.logits(batch)
-    assert torch.equal(remembered, net.logits(batch)) and not torch.equal(remembered, changed)
+    assert torch.allclose(remembered, net.logits(batch), atol=1e-6)
+    assert not torch.allclose(remembered, changed, atol=1e-3)
+
+
+def test_meanings_are_those_of_each_pair_alone_whatever_the_batch():
+    env, _, net = network()
+    encoder = EmmaEncoder(load_text_encoder(), SETTINGS)
+    manual = env.reset(seed=0)[0]["alice"][MANUAL]
+    batch = batch_of([encoder.texts(subgoal, manual) for subgoal in SUBGOALS])
+    with torch.no_grad():
+        meant, rows = net.meanings(batch, torch.device("cpu"))
+    assert meant.shape[0] == len(net._pairs) == len(set(SUBGOALS)) and rows[1] == rows[3]
+    for place, subgoal in enumerate(SUBGOALS):
+        fresh = network()[2]
+        fresh.load_state_dict(net.state_dict())
+        with torch.no_grad():
+            alone, _ = fresh.meanings(batch_of([encoder.texts(subgoal, manual)]), torch.device("cpu"))
+        assert torch.equal(alone[0], meant[rows[place]])
 
 
 # ---- what policies of numbers and maps keep of an episode is theirs, also where an environment reuses its ----

@@ -198,7 +198,7 @@ def _tokens(length: int) -> gym.spaces.Box:
 _MASKED = -1e9
 _HEADS, _HIDDEN = 4, 128
 _CRITIC_WIDTH = 16
-_REMEMBERED, _REMEMBERED_MANUALS = 4096, 16
+_REMEMBERED, _REMEMBERED_MANUALS, _REMEMBERED_PAIRS = 4096, 16, 1024
 
 
 class FrozenTexts:
@@ -327,27 +327,17 @@ class EmmaActor(nn.Module):
         self._to_map = actions == cells
         nn.init.orthogonal_(self.head.weight, 0.01)  # type: ignore[arg-type]
 
-    def forward(self, frames: torch.Tensor, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Logits (B, K).
-
-        Args:
-            frames: (B, T, H, W, slots) symbols, the last slot for the agent itself.
-            table: (P, S, width): meanings of symbols under P pairs of manual and subgoal.
-            rows: (B,) the pair of each row.
-        """
-        return self.through(frames, self.mixed_in(table), rows)
-
     def mixed_in(self, table: torch.Tensor) -> torch.Tensor:
         """Meanings of symbols (P, S, width) as the first convolution sees them in each frame: (P, T, S, filters)."""
         return torch.einsum("psw,ftw->ptsf", table, self._mix_weight())
 
-    def through(self, frames: torch.Tensor, meant: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def forward(self, frames: torch.Tensor, meant: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Logits (B, K).
 
         Args:
-            frames: As of `forward`.
-            meant: Result of `mixed_in`.
-            rows: As of `forward`.
+            frames: (B, T, H, W, slots) symbols, the last slot for the agent itself.
+            meant: (P, T, S, filters), `mixed_in` of P pairs of manual and subgoal.
+            rows: (B,) the pair of each row.
         """
         batch, time, height, width, slots = frames.shape
         cells = frames.permute(0, 2, 3, 1, 4).reshape(batch * height * width, time * slots)
@@ -451,6 +441,7 @@ class EmmaNetwork(nn.Module):
         self.sizes = {"symbols": symbols, "shape": list(shape), "actions": actions, "state_size": state_size}
         self._texts = FrozenTexts(encoder)
         self._manuals: Memo[torch.Tensor] = Memo(_REMEMBERED_MANUALS)
+        self._pairs: Memo[torch.Tensor] = Memo(_REMEMBERED_PAIRS)
         with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
             if settings.init_seed is not None:
                 torch.manual_seed(settings.init_seed)
@@ -465,8 +456,8 @@ class EmmaNetwork(nn.Module):
             observations: The arrays of `EmmaEncoder`, stacked.
         """
         frames = observations[FRAMES]
-        table, rows = self.meanings(observations, frames.device)
-        logits: torch.Tensor = self.actor(frames.long(), table, rows)
+        meant, rows = self.meanings(observations, frames.device)
+        logits: torch.Tensor = self.actor(frames.long(), meant, rows)
         return logits.masked_fill(observations[ACTION_MASK] == 0, FORBIDDEN)
 
     def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -487,33 +478,50 @@ class EmmaNetwork(nn.Module):
     def meanings(
         self, observations: Mapping[str, torch.Tensor], device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Meanings of symbols (P, S, width) under distinct pairs of manual and subgoal, and each row's pair (B,).
+        """What symbols mean under distinct pairs of manual and subgoal, and each row's pair (B,).
+
+        Without gradients a pair is read once per state of the weights, alone: no batch moves its last bits.
 
         Args:
             observations: At least `manual_tokens` and `subgoal_tokens`.
+
+        Returns:
+            (P, T, S, filters), as of `EmmaActor.mixed_in`, and the rows.
         """
         manuals, manual_rows = _distinct_manuals(observations[MANUAL_TOKENS])
         subgoals, subgoal_rows = distinct_rows(observations[SUBGOAL_TOKENS])
         pairs, rows = distinct_rows(torch.stack([manual_rows, subgoal_rows], 1))
-        told = torch.stack([self._of_manual(manual.numpy(), device) for manual in manuals])
-        asked = self.actor.grounding.of_subgoals(*self._texts.states(_without_padding(subgoals), device))
-        return told[pairs[:, 0].to(device)] + asked[pairs[:, 1].to(device)], rows.to(device)
-
-    def _of_manual(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
-        """Meanings of symbols under a manual; without gradients computed once per manual and state of the weights."""
+        texts, goals = [manual.numpy() for manual in manuals], _without_padding(subgoals)
         if torch.is_grad_enabled():
-            return self._read(manual, device)
+            told = torch.stack([self._of_manual(text, device) for text in texts])
+            table = told[pairs[:, 0].to(device)] + self._of_subgoals(goals, device)[pairs[:, 1].to(device)]
+            return self.actor.mixed_in(table), rows.to(device)
         # Optimizers and `load_state_dict` raise the version of a weight; who puts another one there, its address.
-        self._manuals.require(tuple((one._version, one.data_ptr()) for one in self.actor.grounding.parameters()))
-        key = (manual.tobytes(), device)
-        known = self._manuals.get(key)
+        readers = (*self.actor.grounding.parameters(), self.actor.mix.weight)
+        stamp = tuple((one._version, one.data_ptr()) for one in readers)
+        self._manuals.require(stamp)
+        self._pairs.require(stamp)
+        known = [self._read_once(texts[manual], goals[goal], device) for manual, goal in pairs.tolist()]
+        return torch.cat(known), rows.to(device)
+
+    def _read_once(self, manual: np.ndarray, subgoal: list[int], device: torch.device) -> torch.Tensor:
+        """`meanings` (1, T, S, filters) of a pair, remembered."""
+        text = manual.tobytes(), device
+        known = self._pairs.get((*text, *subgoal))
         if known is None:
-            known = self._read(manual, device)
-            self._manuals.put(key, known)
+            told = self._manuals.get(text)
+            if told is None:
+                told = self._of_manual(manual, device)
+                self._manuals.put(text, told)
+            known = self.actor.mixed_in(told + self._of_subgoals([subgoal], device))
+            self._pairs.put((*text, *subgoal), known)
         return known
 
-    def _read(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
+    def _of_manual(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
         return self.actor.grounding.of_manual(*self._texts.manual(manual, device))
+
+    def _of_subgoals(self, subgoals: list[list[int]], device: torch.device) -> torch.Tensor:
+        return self.actor.grounding.of_subgoals(*self._texts.states(subgoals, device))
 
 
 def _distinct_manuals(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

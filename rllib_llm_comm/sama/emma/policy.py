@@ -51,7 +51,7 @@ class FrozenActor:
             UserError: If a subgoal is too long.
         """
         rows = torch.tensor(self._known(subgoals))
-        logits = self._network.actor.through(torch.from_numpy(frames).long(), self._meant, rows)
+        logits = self._network.actor(torch.from_numpy(frames).long(), self._meant, rows)
         logits = logits.masked_fill(torch.from_numpy(allowed == 0), FORBIDDEN)
         chances = np.where(allowed != 0, logits.double().softmax(-1).numpy(), 0.0)
         return np.asarray(chances / chances.sum(1, keepdims=True))
@@ -70,8 +70,8 @@ class FrozenActor:
 
     def _read(self, subgoal: str) -> torch.Tensor:
         texts = {name: torch.from_numpy(row[None]) for name, row in self._encoder.texts(subgoal, self._manual).items()}
-        table, _ = self._network.meanings(texts, torch.device("cpu"))
-        return self._network.actor.mixed_in(table)
+        meant, _ = self._network.meanings(texts, torch.device("cpu"))
+        return meant
 
 
 class EmmaRecord(EmmaSettings, ActorRecord):
