@@ -326,7 +326,9 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
                     f"`{key}` is no setting of the chat model; known are {names_and_hint(key, known)}", "unknown"
                 )
     if cassette is None and not local and not given.get("model"):
-        raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
+        raise UserError(
+            "`model` is missing; name the model at the server, or give `local` or a `cassette` to play back.", "missing"
+        )
     client: ChatModel | None = None
     try:
         if local:

@@ -70,6 +70,16 @@ _COUNTERS = (
 )
 
 
+def _of_old_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`OLD_CHECKPOINT_KEYS` as keys of `checkpoint_config`; "min-KEY" wants a small score."""
+    keys = {OLD_CHECKPOINT_KEYS[name]: value for name, value in given.items()}
+    score = keys.get("checkpoint_score_attribute")
+    if isinstance(score, str):
+        order = "min" if score.startswith("min-") else "max"
+        keys |= {"checkpoint_score_attribute": score.removeprefix("min-"), "checkpoint_score_order": order}
+    return keys
+
+
 class CheckpointSettings(Settings):
     """The times at which checkpoints are written, and the number that is kept (Ray's `CheckpointConfig`)."""
 
@@ -122,7 +132,7 @@ class Experiment(Settings):
         if not isinstance(data, Mapping):
             return data
         data = {key: value for key, value in data.items() if value is not None}
-        old = {OLD_CHECKPOINT_KEYS[key]: data.pop(key) for key in list(data) if key in OLD_CHECKPOINT_KEYS}
+        old = _of_old_keys({key: data.pop(key) for key in OLD_CHECKPOINT_KEYS if key in data})
         if old and isinstance(data.get("checkpoint_config", {}), Mapping):
             data["checkpoint_config"] = {**old, **data.get("checkpoint_config", {})}
         if isinstance(config := data.get("config"), Mapping) and "env" in config:
@@ -530,13 +540,5 @@ class TrainSettings(OwnModules):
 
     def checkpoint_keys(self) -> dict[str, Any]:
         """The given settings of checkpoints, as keys of `checkpoint_config`."""
-        given: dict[str, Any] = {
-            "checkpoint_frequency": self.checkpoint_freq,
-            "checkpoint_at_end": self.checkpoint_at_end,
-            "num_to_keep": self.keep_checkpoints_num,
-        }
-        if self.checkpoint_score_attr is not None:
-            least = self.checkpoint_score_attr.startswith("min-")
-            given["checkpoint_score_attribute"] = self.checkpoint_score_attr.removeprefix("min-")
-            given["checkpoint_score_order"] = "min" if least else "max"
-        return {key: value for key, value in given.items() if value is not None}
+        given = {name: getattr(self, name) for name in OLD_CHECKPOINT_KEYS}
+        return _of_old_keys({name: value for name, value in given.items() if value is not None})

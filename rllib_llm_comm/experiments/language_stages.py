@@ -15,8 +15,7 @@ from pydantic import Field
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, asks, open_chat
 from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatModel, begun_at_once, cost_of, side_by_side
-from rllib_llm_comm.chat.settings import ChatSettings
-from rllib_llm_comm.core.errors import UserError, names_and_hint, within
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import InGames, Seeded
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
@@ -51,7 +50,6 @@ from rllib_llm_comm.sama.translation import Translation, to_json, translate_acti
 
 ANSWERS = "answers.jsonl"
 """Recording of the answers of a stage, in its folder."""
-_WAYS = ("model", "local", "cassette")
 
 
 def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
@@ -64,17 +62,9 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
     Raises:
         UserError: If a setting is not allowed or nobody can be asked.
     """
-    if not any(chat.get(way) for way in _WAYS):
-        raise UserError(
-            f"`{where}.model` is missing; name the model at the server, or give `local` or `cassette`.", "missing"
-        )
-    if "model" in chat:
-        known = [*ChatSettings.model_fields, "cassette", "note"]
-        for key in chat:
-            if key not in known:
-                raise UserError(f"`{where}.{key}` is no setting; known are {names_and_hint(key, known)}", "unknown")
     unrecorded = {key: value for key, value in chat.items() if key != "cassette"}
-    open_chat(unrecorded if asks(chat) else with_recording(chat))
+    with within(where):
+        open_chat(unrecorded if asks(chat) else with_recording(chat))
 
 
 def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
@@ -81,13 +82,20 @@ class Discount(Settings):
     """Discount per game step, not per decision (TWOSOME, PyMARL)."""
 
 
-def select_fields(model: type[Settings], *names: str, base: type[Settings] = Settings, **defaults: Any) -> type[Any]:
+def select_fields(
+    model: type[Settings],
+    *names: str,
+    base: type[Settings] = Settings,
+    narrowed: Mapping[str, Any] = MappingProxyType({}),
+    **defaults: Any,
+) -> type[Any]:
     """A model of some settings of another.
 
     Args:
         model: The other. Its validators are left out: they run when the whole of it is made of the same values.
         *names: The settings.
         base: The model to which they are added.
+        narrowed: Types of settings that allow less than there.
         **defaults: Further settings, with other defaults than there.
 
     Raises:
@@ -99,10 +107,11 @@ def select_fields(model: type[Settings], *names: str, base: type[Settings] = Set
         )
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
+        allowed = narrowed.get(name, field.annotation)
         if name in defaults:
-            fields[name] = (Annotated[field.annotation, field], defaults[name])
+            fields[name] = (Annotated[allowed, field], defaults[name])
         elif name in names:
-            fields[name] = (field.annotation, field)
+            fields[name] = (allowed, field)
     named = model if base is Settings else base
     # The fields have their docstrings; Pydantic would search every module on the stack for a class of this name.
     made = create_model(

@@ -162,7 +162,7 @@ def test_settings_are_checked(tmp_path):
     for given, wrong in (
         ({"cassette": none}, ("", "invalid", "does not exist")), ({"cassette": 5}, ("cassette",)),
         ({"cassette": ""}, ("cassette",)),
-        ({}, ("", "invalid", "`model`, or a `cassette`")),
+        ({}, ("model", "missing")),
         ({"modle": 3, "cassette": none}, ("modle", "unknown", "'model'")),
         ("gpt-4o", ("chat",)), ({"model": "tiny", "dtype": "float32"}, ("dtype", "unknown")),
     ):  # fmt: skip

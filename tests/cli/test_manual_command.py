@@ -38,7 +38,7 @@ def test_the_command_records_and_plays_back(tmp_path):
     ("options", "why"),
     [
         (["none.tex", "--model", "m"], "'none.tex' is no file and none of"),
-        ([str(PAPER)], "give a chat `model`, or a `cassette`"),
+        ([str(PAPER)], "`model` is missing"),
         ([str(PAPER), "--chat", '{"x": 1}'], "`x` is no setting of the chat model"),
     ],
 )

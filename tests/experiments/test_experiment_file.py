@@ -8,7 +8,7 @@ import os
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import load_json_option, parse_experiments, read_experiment_file
+from rllib_llm_comm.experiments.experiment_file import TrainSettings, load_json_option, parse_experiments, read_experiment_file
 from tests.refusal import refused
 
 OLD = """
@@ -39,6 +39,15 @@ def test_old_format_is_understood(tmp_path):
     assert experiment.stop == {"env_runners/episode_return_mean": 150, "training_iteration": 10}
     assert experiment.checkpoint_config.checkpoint_frequency == 5
     assert experiment.config["lr"] == 1e-4
+
+
+def test_an_old_key_of_a_file_is_the_option_of_that_name():
+    for key, kept in (("min-x", ("x", "min")), ("x", ("x", "max"))):
+        of_file = parse_experiments({"a": {"run": "PPO", "env": "E-v0", "checkpoint_score_attr": key}}, "f")["a"]
+        how = of_file.checkpoint_config
+        assert (how.checkpoint_score_attribute, how.checkpoint_score_order) == kept
+        given = TrainSettings(checkpoint_score_attr=key).checkpoint_keys()
+        assert (given["checkpoint_score_attribute"], given["checkpoint_score_order"]) == kept
 
 
 def test_json_is_the_same_as_yaml(tmp_path):

@@ -99,7 +99,7 @@ def test_a_manual_of_the_package_is_known_by_its_name(tmp_path):
     ("stage", "changes", "told"),
     [
         ("manual", {"paper": "none.tex"}, ("", "invalid", "'none.tex' is no file")),
-        ("manual", {"chat": {"cassette": "sma"}}, ("cassette", "invalid", "mean 'sama'")),
+        ("manual", {"chat": {"cassette": "sma"}}, ("manual.config.chat.cassette", "invalid", "mean 'sama'")),
         ("translation", {"code": ["/nowhere.py"]}, ("", "invalid", "'/nowhere.py' cannot be read")),
         ("translation", {"manual": "none_such"}, ("translation.config.manual",)),
         (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +11,6 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
-from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.policies.numeric_network import NumericSettings, ValueNormSettings, moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
@@ -61,19 +60,18 @@ class MAPPOConfig(NumericPPOConfig):
         **NumericPPOConfig.settings_models,
         "training": MAPPOTraining,
         "policy_network": select_fields(
-            NumericSettings, "hiddens", activation="relu", layer_norm=True, critic_observation="auto"
+            NumericSettings,
+            "hiddens",
+            activation="relu",
+            layer_norm=True,
+            critic_observation="auto",
+            narrowed={"critic_observation": Literal["auto", "state", "team", "own"]},
         ),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
         super().__init__(algo_class=algo_class or MAPPO)
-
-    @override(NumericPPOConfig)
-    def validate_training(self) -> None:
-        """Checks the input of the critic, too."""
-        super().validate_training()
-        require_choice("critic_observation", self.critic_observation, ("auto", "state", "team", "own"))
 
     @override(NumericPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:

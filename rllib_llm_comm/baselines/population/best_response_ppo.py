@@ -22,7 +22,7 @@ from rllib_llm_comm.baselines.population.kitchen_partners import (
 )
 from rllib_llm_comm.baselines.population.responder import Matches, Met, Responder
 from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig, shaping_factor
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, NumericSettings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
@@ -62,7 +62,13 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
     settings_models = {
         **SelfPlayPPOConfig.settings_models,
         "partners": BestResponsePartners,
-        "policy_network": select_fields(NumericSettings, "hiddens", "critic_observation", activation="relu"),
+        "policy_network": select_fields(
+            NumericSettings,
+            "hiddens",
+            "critic_observation",
+            activation="relu",
+            narrowed={"critic_observation": Literal["own", "partner"]},
+        ),
     }
     _rows_in_words: ClassVar[str] = (
         "a row for each of `num_envs_per_env_runner` games and one more for those with itself (`self_play_share`)"
@@ -98,7 +104,6 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
     @override(SelfPlayPPOConfig)
     def validate(self) -> None:
         """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
-        require_choice("critic_observation", self.critic_observation, (BY_OWN, BY_PARTNER))
         if self.critic_observation == BY_PARTNER and self.most_partners() is None:
             name = type(self).__name__.removesuffix("Config")
             raise UserError(
