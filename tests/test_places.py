@@ -87,6 +87,19 @@ def test_commands_refuse_uris_for_what_they_write_before_anything_begins(command
     assert place in str(done.exception) and OUTPUTS[command] in str(done.exception)
 
 
+def test_whatever_a_stage_reads_may_lie_in_a_store(store):
+    store.put("code/kitchen.py", b"1")
+    place = store.uri("code")
+    given = {
+        "subgoal_rewards": {"name": "written", "path": place},
+        "code": [place],
+        "partners": {"mine": {"any": place}},
+    }
+    here = on_this_machine("look.config", given)
+    found = here["subgoal_rewards"]["path"], *here["code"], here["partners"]["mine"]["any"]
+    assert [(Path(one) / "kitchen.py").read_bytes() for one in found] == [b"1"] * 3
+
+
 def test_settings_are_on_this_machine_or_refused_by_name():
     given = {"checkpoint": "file:///x/y", "env_config": {"a": ["file:///z"]}, "teacher": {"base_url": "http://h/v1"}}
     there = {"checkpoint": "/x/y", "env_config": {"a": ["/z"]}, "teacher": {"base_url": "http://h/v1"}}
@@ -94,8 +107,9 @@ def test_settings_are_on_this_machine_or_refused_by_name():
     for key in ("output", "cassette", "checkpoint", "anything"):
         with refused(f"look.config.chat.{key}"):
             on_this_machine("look.config", {"chat": {key: "gs://b/x"}})
-    with refused("look.config.output"):
-        on_this_machine("look.config", {"output": "s3://b/x"})
+    for key in ("output", "cassette", "cache_dir"):  # what is written
+        with refused(f"look.config.{key}"):
+            on_this_machine("look.config", {key: "s3://b/x"})
     offline = {"input_": "s3://b/x", "output": "gs://b/x"}
     assert on_this_machine("bc.config", offline, rllibs_own=True) == offline
     with refused("bc.config.input_"):

@@ -41,12 +41,8 @@ def require_checkpoint(setting: str, path: str) -> None:
             shipped_policy(path)
 
 
-# Settings that are read and never written; a stage gets a copy of what lies in a store.
-_READ = (
-    "action_checkpoint", "base_model", "checkpoint", "demonstrations", "input", "input_", "manual",
-    "message_checkpoint", "officer", "paper", "partners", "player", "players", "policy", "pool", "population_from",
-    "prompts", "reference", "restore", "sessions", "start", "subgoal_file", "subgoals", "text_encoder", "translation",
-)  # fmt: skip
+# Settings that are written, too; of all others a stage gets a copy of what lies in a store.
+_WRITTEN = ("adapter_folder", "cache_dir", "cassette", "output")
 # RLlib's own algorithms read and write these themselves, wherever pyarrow can.
 _OFFLINE_DATA = ("input", "input_", "output")
 _PYARROWS = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
@@ -67,16 +63,15 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
 
     def local(name: str, key: str, value: Any) -> Any:
         """A value with the paths in it on this machine: files to be read are fetched, others must lie here."""
-        if isinstance(value, Mapping):  # groups of partners have names of the user's own
-            keys = {inner: key if key == "partners" else str(inner) for inner in value}
-            return {inner: local(f"{name}.{inner}", keys[inner], item) for inner, item in value.items()}
+        if isinstance(value, Mapping):
+            return {inner: local(f"{name}.{inner}", str(inner), item) for inner, item in value.items()}
         if isinstance(value, list):
             return [local(name, key, item) for item in value]
         if not isinstance(value, str) or "://" not in value or scheme_of(value) in ("", *_ADDRESSES):
             return value
         if rllibs_own and key in _OFFLINE_DATA and scheme_of(value) in _PYARROWS:
             return value
-        return str(fetched(value, name) if key in _READ else local_path(value, name))
+        return str(local_path(value, name) if key in _WRITTEN else fetched(value, name))
 
     return {key: local(f"{setting}.{key}", key, value) for key, value in values.items()}
 

@@ -8,7 +8,12 @@ import os
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import TrainSettings, load_json_option, parse_experiments, read_experiment_file
+from rllib_llm_comm.experiments.experiment_file import (
+    TrainSettings,
+    load_json_option,
+    parse_experiments,
+    read_experiment_file,
+)
 from tests.refusal import refused
 
 OLD = """
