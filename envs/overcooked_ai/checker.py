@@ -1,8 +1,8 @@
 """Proves or disproves sentences about a state of the game, against the state itself.
 
 Understands what `text` writes and much of what people and language models write instead. What is ambiguous or unknown
-is neither true nor false. No machine learning: a table of synonyms (`checker_words`), noun phrases (`checker_things`)
-and one regular expression per form of sentence.
+is neither true nor false. No machine learning: a table of synonyms, noun phrases and one regular expression per form
+of sentence.
 """
 
 from __future__ import annotations

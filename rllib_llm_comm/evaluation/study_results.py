@@ -50,7 +50,7 @@ def current_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The current rows of a `result.json`, whichever version wrote it; lines cut by a kill are left out.
+    """The current rows of a `result.json`, without lines cut by a kill.
 
     Raises:
         OSError: If the file cannot be read.
@@ -82,7 +82,7 @@ OVER_TIME = {
 """Figures of messages in training, of those whose messages are trained and of members of populations."""
 RUN_COSTS = {"seconds": "time_total_s", "decisions": "decisions", "tokens": "tokens", "gpu_memory_gb": "gpu_memory_gb"}
 """What a run takes -> its key in a training result."""
-# Only games with soups have them, and reports of earlier versions have not.
+# Only games with soups have them.
 _IF_ANY = ("score",)
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
@@ -121,32 +121,20 @@ def kept_curve(curve: JsonValue, metrics: Collection[str] = METRICS, optional: C
         UserError: If it is damaged.
     """
     decisions = [value.number() for value in curve["decisions"].elements()]
-    current = _current(decisions)
     values: dict[str, list[float]] = {}
     for metric in metrics:
         if metric in optional and metric not in curve["values"]:
             continue
         if curve["values"][metric].content is None:
-            values[metric] = [math.nan] * len(current)
+            values[metric] = [math.nan] * len(decisions)
             continue
         told = curve["values"][metric].elements()
         if len(told) != len(decisions):
             what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
             raise damaged(curve.file, what, curve.remedy)
-        numbers = [math.nan if value.content is None else value.number() for value in told]
-        values[metric] = [numbers[place] for place in current]
+        values[metric] = [math.nan if value.content is None else value.number() for value in told]
     cost = {name: curve["cost"][name].number() for name in RUN_COSTS if "cost" in curve and name in curve["cost"]}
-    return Curve(curve["seed"].whole(), [decisions[place] for place in current], values, cost)
-
-
-def _current(decisions: Sequence[float]) -> list[int]:
-    """Places of the iterations that a resumed run did not do once more; earlier versions kept them all."""
-    kept: list[int] = []
-    for place, number in enumerate(decisions):
-        while number and kept and decisions[kept[-1]] >= number:
-            kept.pop()
-        kept.append(place)
-    return kept
+    return Curve(curve["seed"].whole(), decisions, values, cost)
 
 
 _Read = TypeVar("_Read")
@@ -449,8 +437,7 @@ class StudyResults:
         note: A remark for readers of these results, such as that their runs are gone.
         cost: Cost of questions to chat models, where there were any.
         said: Scenario -> what is said in training, as of `read_messages`.
-        stand_ins: What stands in for what the papers use, as the evaluations tell; those of earlier versions tell
-            nothing.
+        stand_ins: What stands in for what the papers use, as the evaluations tell.
     """
 
     study: dict[str, Any]

@@ -130,16 +130,9 @@ def _chats_in_training(record: StageRecord) -> list[Mapping[str, Any]]:
     return [one["chat"] for one in asking if isinstance(one, Mapping) and isinstance(one.get("chat"), Mapping)]
 
 
-def _sum(record: StageRecord, name: str) -> float:
-    """The sum of a figure over all games of a stage."""
-    return float(sum(told.get("metrics", {}).get(name, 0.0) * told.get("episodes", 0) for told in _told(record)))
-
-
 def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
     told = {**record.summary, **_asked_in_training(record, folder)}
     counts = {name: _figure(told.get(name, "")) for name in COSTS}
-    if record.run == "evaluate" and "requests" not in told:  # of an earlier version: counted per game alone
-        counts["requests"], counts["cost"] = _figure(_sum(record, "plan_requests")), _figure(_sum(record, "plan_cost"))
     answers = [_answers_from(record), *_without_model(record, folder)]
     return {
         "name": record.stage,

@@ -26,7 +26,7 @@ from rllib_llm_comm.experiments.experiment_file import (
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
 from rllib_llm_comm.experiments.stages import references
-from rllib_llm_comm.verco.settings import require_message_mode
+from rllib_llm_comm.verco.settings import MessageMode
 
 STRANGERS = "strangers"
 _ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
@@ -91,7 +91,7 @@ class StudySystem(Settings):
     """Stop criteria of a trial; at least one."""
     checkpoint_config: CheckpointSettings = CheckpointSettings(checkpoint_frequency=10, num_to_keep=1)
     """Settings of its checkpoints; by default the newest stays, and there is one every ten iterations."""
-    interventions: Annotated[list[str], _Different] = Field(default_factory=list)
+    interventions: Annotated[list[MessageMode], _Different] = Field(default_factory=list)
     """Message modes with which its trained policies are played as well, to see whether they listen."""
     scenarios: Annotated[list[str], _Different] | None = Field(default=None, min_length=1)
     """The scenarios in which it is compared; all by default."""
@@ -125,13 +125,6 @@ class StudySystem(Settings):
         if "|" in label or "\n" in label:
             raise PydanticCustomError("value_error", "a text on one line without '|', which parts columns")
         return label
-
-    @field_validator("interventions")
-    @classmethod
-    def _known_modes(cls, modes: list[str]) -> list[str]:
-        for mode in modes:
-            require_message_mode("interventions", mode)
-        return modes
 
 
 class Study(Settings):

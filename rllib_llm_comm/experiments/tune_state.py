@@ -122,7 +122,7 @@ def _repair_trial(trial: Trial, place: Path) -> None:
     whole = {path.name: sealed_metrics(path) or {} for path in _checkpoints(place)}
     for name, metrics in whole.items():
         before = Checkpoint(f"{storage.trial_fs_path}/{name}", storage.storage_filesystem)
-        # It multiplies scores, also one that is no number, such as a NaN of float32 in seals of earlier versions.
+        # It multiplies scores, also one that is no number: a result that lacks it ranks last.
         ranked = {score: math.nan} if score is not None and lookup(metrics, score) is None else metrics
         fresh.register_checkpoint(_TrainingResult(checkpoint=before, metrics=ranked))
     fresh._checkpoint_config = manager.checkpoint_config

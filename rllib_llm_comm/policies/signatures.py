@@ -126,9 +126,8 @@ def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
     algorithm, code = seal.get("algorithm"), seal.pop("code", None)
     if seal.get("files", files) != files:
         return None
-    signed = seal if "files" in seal else [algorithm, files]  # as earlier versions did
     try:
-        return algorithm if hmac.compare_digest(ascii(code), ascii(_code(key, "checkpoint", signed))) else None
+        return algorithm if hmac.compare_digest(ascii(code), ascii(_code(key, "checkpoint", seal))) else None
     except RecursionError:  # somebody else's, nested too deeply
         return None
 
@@ -219,10 +218,9 @@ def _digests(folder: Path) -> dict[str, str] | None:
 
 
 def _read_seal(folder: Path) -> dict[str, Any] | None:
-    for name in (SIGNATURE, "complete.json"):  # in a file of its own: of earlier versions
-        content = _read(folder / name)
-        if isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics")):
-            return content
+    content = _read(folder / SIGNATURE)
+    if isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics")):
+        return content
     return None
 
 

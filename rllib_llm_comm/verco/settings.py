@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from rllib_llm_comm.chat.settings import MessageServerSettings
-from rllib_llm_comm.core.errors import UserError, require_choice, shown
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.settings import FreshWeights, Settings, Several
 from rllib_llm_comm.language.chat_template import PROMPT_DATE, check_prompt_date
 from rllib_llm_comm.language.prompts import DEFAULT, PromptTemplates, read_prompts
@@ -23,7 +23,6 @@ SHUFFLED = (OTHER_MOMENTS, OTHER_FACT)
 """Controls whose messages are drawn from those that the message adapter wrote elsewhere."""
 WRITTEN_BY_ADAPTER = ("student", "menu", *SHUFFLED, SWAPPED)
 """Modes in which the message adapter, or a server in its place, writes."""
-_EARLIER_NAME = "shuffled"  # of both controls that draw, by what the game told
 _MODULE = re.compile(r"[\w.-]+")
 
 
@@ -179,12 +178,6 @@ class CommunicationSettings(Settings):
     """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server (vLLM), that writes
     the student's messages in place of the module; `None` for the module itself (ours)."""
 
-    @field_validator("messages", mode="before")
-    @classmethod
-    def _known_mode(cls, value: Any) -> Any:
-        require_message_mode("messages", value)
-        return value
-
     @field_validator("message_server")
     @classmethod
     def _a_server(cls, value: Any) -> Any:
@@ -234,13 +227,3 @@ class MessageCheckpointSettings(CommunicationSettings):
     message_checkpoint: str | None = None
     """Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose message adapter is loaded when the
     algorithm is built. None: a fresh adapter."""
-
-
-def require_message_mode(name: str, value: Any) -> None:
-    """Raises a `UserError` unless a setting is a message mode."""
-    if value == _EARLIER_NAME:
-        raise UserError(
-            f"`{name}` is {value!r}, the earlier name of two controls; use {OTHER_MOMENTS!r} (messages of other "
-            f"moments and episodes), or {OTHER_FACT!r} where the game tells several facts (messages about another one)."
-        )
-    require_choice(name, value, MESSAGE_MODES)

@@ -197,7 +197,7 @@ THIRD = {"run": "Verco", "stop": {"training_iteration": 1}, "scenarios": ["A"]}
         ({"shared/constant": {"run": "MessageSFT"}}, ("constant",)),
         ({"systems/constant/run": GONE}, ("study.yaml.systems.constant.run", "missing")),
         ({"systems/constant/label": "a | b"}, ("study.yaml.systems.constant.label",)),
-        ({"systems/constant/interventions": ["silence"]}, ("study.yaml.systems.constant.interventions", "choice")),
+        ({"systems/constant/interventions": ["silence"]}, ("study.yaml.systems.constant.interventions.0", "choice")),
         ({"systems/constant/interventions": ["none", "none"]}, ("study.yaml.systems.constant.interventions",)),
         (
             {"systems/constant/checkpoint_config": {"checkpoint_at_end": False}},

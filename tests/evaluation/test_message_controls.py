@@ -122,11 +122,6 @@ def test_a_control_that_did_nothing_is_an_error_not_a_figure():
         busy.speak(same, lambda prompts, number=number, **how: [f"hello {number}"] * len(prompts))
 
 
-def test_the_earlier_name_ends_with_a_sentence_that_names_both():
-    with pytest.raises(UserError, match="'shuffled'.* 'other_moments' .*'other_fact'"):
-        load_policy("zoo:door", messages="shuffled")
-
-
 def test_messages_about_another_fact_are_drawn_in_rounds_too():
     settings = PlaySettings(planner="scripted", trials=0, env_config={"max_game_steps": 12})
     played = settings.play(load_policy("zoo:told_salad", messages="other_fact"), episodes=5, seed=1000)

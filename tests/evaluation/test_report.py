@@ -77,18 +77,6 @@ def test_curves_are_read_without_lost_rows_of_a_resumed_run(folder):
     # The mean over agents, once 30 episodes have ended.
     assert str(curve.values["return"][0]) == "nan" and curve.values["return"][1:] == pytest.approx([0.6, 0.9, 1.2, 1.5])
     assert curve.values["entropy"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
-    # A report of an earlier version kept them all.
-    write_report(results, folder / "report")
-    kept = json.loads((folder / "report/results.json").read_text())
-    old = kept["scenarios"]["one"]["good"]["curves"][0]
-    old["decisions"] = [200, 400, 600, 800, 590, 810, 1000]
-    assert old["values"].pop("length") is None  # no episode had one
-    for name, values in old["values"].items():
-        old["values"][name] = [*values[:2], 9.0, 9.0, *values[2:]]
-    old["values"]["length"] = [None] * 7  # as earlier versions wrote it
-    write(folder / "report/results.json", kept)
-    again = read_results(folder / "report").scenarios["one"]["good"].curves[0]
-    assert again.decisions == [200, 400, 590, 810, 1000] and 9.0 not in again.values["return"]
 
 
 def test_sentences_and_that_one_run_is_not_compared(folder):

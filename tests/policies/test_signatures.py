@@ -24,7 +24,6 @@ from rllib_llm_comm.policies.signatures import (
     key_file,
     make_key,
     seal_checkpoint,
-    sealed_metrics,
 )
 from tests import forked
 from tests.cli.command import fork_rllib, succeeds
@@ -91,20 +90,6 @@ def test_a_changed_checkpoint_is_not_own(home):
     key_file().unlink()
     make_key()
     assert not is_own_checkpoint(home / "elsewhere") and is_whole(home / "elsewhere")
-
-
-def test_a_checkpoint_of_an_earlier_version_is_own_too(home):
-    """It has the digests in a file of its own, which is signed with the others."""
-    folder = checkpoint_in(home / "c")
-    told = {"files": signatures._digests(folder), "metrics": {"training_iteration": 2}}
-    (folder / "complete.json").write_text(json.dumps(told))
-    code = signatures._code(key_file().read_bytes(), "checkpoint", ["PPO", signatures._digests(folder)])
-    (folder / signatures.SIGNATURE).write_text(json.dumps({"algorithm": "PPO", "code": code}))
-    assert (
-        signatures.signed_algorithm(folder) == "PPO" and is_whole(folder) and sealed_metrics(folder) == told["metrics"]
-    )
-    (folder / "algorithm_state.pkl").write_bytes(b"3")
-    assert not is_own_checkpoint(folder) and not is_whole(folder)
 
 
 def test_states_are_known_by_name_and_content(home):
