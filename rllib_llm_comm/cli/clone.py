@@ -37,17 +37,14 @@ def _clone_language_agents(player: str, base_model: str, folder: Path, given: Ma
     _require_place(folder, _ROWS, "run of such a clone")
     env, env_config, player = _game(player, given.get("env"), given.get("env_config") or {})
     epochs, seed = given.get("epochs", 8), given.get("seed", 0)
-    named = {"messages": "messages", "demonstrations": "target_demonstrations", "random_share": "random_share"}
+
+    def named(**settings: str) -> dict[str, Any]:
+        return {setting: given[option] for option, setting in settings.items() if option in given}
+
     rows = {"env_config": env_config, "player": player, "seed": seed}
-    rows |= {setting: given[option] for option, setting in named.items() if option in given}
-    training = {
-        "input_": f"${{{_ROWS}}}",
-        "base_model": base_model,
-        "lr": given.get("lr", 3e-3),
-        "anneal": epochs,
-        "held_out_share": given.get("held_out", 0.1),
-        "seed": seed,
-    }
+    rows |= named(messages="messages", demonstrations="target_demonstrations", random_share="random_share")
+    training = {"input_": f"${{{_ROWS}}}", "base_model": base_model, "anneal": epochs, "seed": seed}
+    training |= named(lr="lr", held_out="held_out_share")
     stages: dict[str, dict[str, Any]] = {
         _ROWS: {"run": "collect_demonstrations", "env": env, "config": rows},
         _CLONE: {"run": "ActionSFT", "stop": {"training_iteration": epochs}, "config": training},
