@@ -368,5 +368,5 @@ def _of_stage(stage: Stage) -> _Trained | None:
         setting("teacher"),
         # In a sweep over games the trial that is played may be the one that fits.
         reads_vectors=not has_search(experiment.config.get("env_config"))
-        and (getattr(default, "network", None) in ("mlp", "commnet") or hasattr(default, "mixer")),
+        and getattr(default, "acts_by_vectors", False),
     )

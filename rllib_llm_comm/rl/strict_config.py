@@ -143,9 +143,11 @@ class StrictConfigMixin(AlgorithmConfig):
 
     Attributes:
         settings_models: The fluent method that sets them -> the model that declares them.
+        acts_by_vectors: True if its agents see vectors, of the length that games of the training have.
     """
 
     settings_models: ClassVar[Mapping[str, type[Settings]]] = {}
+    acts_by_vectors: ClassVar[bool] = False
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets RLlib's defaults, then those of the models."""

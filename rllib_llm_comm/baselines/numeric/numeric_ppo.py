@@ -224,6 +224,7 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         "policy_network": select_fields(NumericSettings, "hiddens"),
     }
     network: ClassVar[str]
+    acts_by_vectors: ClassVar[bool] = True
     subgoals_in_vector: ClassVar[bool] = True
     own_env: ClassVar[str | None] = None
     """Id of the game that an algorithm is made for."""

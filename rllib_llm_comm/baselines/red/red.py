@@ -626,6 +626,7 @@ class REDConfig(MAPPOConfig):
     """
 
     network: ClassVar[str] = "officer"
+    acts_by_vectors: ClassVar[bool] = False
     settings_models = {
         **MAPPOConfig.settings_models,
         "training": REDTraining,

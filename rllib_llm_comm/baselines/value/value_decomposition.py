@@ -526,6 +526,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     """Settings that VDN, QMIX and the systems built on them share; of stock DQN's those that this class names count."""
 
     settings_models = {"training": ValueTraining, "policy_network": select_fields(QSettings, *AGENT_SETTINGS)}
+    acts_by_vectors: ClassVar[bool] = True
     kind: ClassVar[str] = "plain"
     mixer: ClassVar[str]
     loss_class: ClassVar[type[TeamLoss]] = TeamLoss
