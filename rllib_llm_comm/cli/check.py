@@ -17,20 +17,11 @@ from rich.table import Table
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.options import Imports, takes_settings
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, one_line, require_choice
 from rllib_llm_comm.core.files import disk_error, write_atomically
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, open_both, read_settings
-from rllib_llm_comm.experiments.console import (
-    counting_bar,
-    import_modules,
-    one_line,
-    out,
-    plain,
-    print_table,
-    say,
-    short_path,
-)
+from rllib_llm_comm.experiments.console import counting_bar, import_modules, out, plain, print_table, say, short_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.packaged_examples import SENTENCE_END, description, examples, find_example
 from rllib_llm_comm.experiments.ray_session import begin_command

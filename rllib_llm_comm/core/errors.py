@@ -59,6 +59,12 @@ class UserError(ValueError):
         self.code = code
 
 
+def one_line(text: str, most: int = 400) -> str:
+    """A text without line breaks, cut to `most` characters."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= most else f"{joined[:most].rstrip()} ..."
+
+
 @contextmanager
 def within(place: str, unless: Collection[str] = ()) -> Iterator[None]:
     """Lets users' errors inside it begin with the setting in which they arise.

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, one_line, shown
 from rllib_llm_comm.core.files import cache_folder, claim_file
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ class Store:
         except (OSError, ValueError) as error:
             if isinstance(error, UserError):
                 raise
-            reason = " ".join(str(error).split())[:_REASON]
+            reason = one_line(str(error), _REASON)
             raise UserError(
                 f"`{self._setting}` is {shown(self.uri)}, which {fault} ({reason}); correct it, its options, or the "
                 "keys and the region in the environment."

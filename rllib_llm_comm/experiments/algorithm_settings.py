@@ -15,10 +15,19 @@ import typing
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint, placed, shown, within
+from rllib_llm_comm.core.errors import (
+    UserError,
+    as_in_files,
+    did_you_mean,
+    names_and_hint,
+    one_line,
+    placed,
+    shown,
+    within,
+)
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
-from rllib_llm_comm.experiments.console import cause_of, one_line, state
+from rllib_llm_comm.experiments.console import cause_of, state
 from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
 from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, search_kind, seeds_of, single_points

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from rllib_llm_comm.chat.chat_model import ChatError
-from rllib_llm_comm.core.errors import UserError, without_passwords
+from rllib_llm_comm.core.errors import UserError, one_line, without_passwords
 from rllib_llm_comm.core.places import original_of
 from rllib_llm_comm.core.trust import vouch_for
 
@@ -139,12 +139,6 @@ def say_error(error: BaseException, verbosity: int = 0) -> None:
         name = "" if isinstance(error, ChatError) else f"{type(error).__name__}: "
         sentence = f"{name}{one_line(str(error))}"
     err.print(f"[bold red]Error:[/] {plain(without_passwords(sentence))}", soft_wrap=True)
-
-
-def one_line(text: str, most: int = 400) -> str:
-    """A text without line breaks, cut to `most` characters."""
-    joined = " ".join(text.split())
-    return joined if len(joined) <= most else f"{joined[:most].rstrip()} ..."
 
 
 def cause_of(error: BaseException | str) -> tuple[str, str]:

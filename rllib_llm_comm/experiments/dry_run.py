@@ -18,7 +18,7 @@ from pydantic import Field
 
 from rllib_llm_comm.chat.cassettes import asks
 from rllib_llm_comm.chat.chat_model import LABEL, MANUAL, PLAN, REWARD_CODE, TRANSLATION, ChatError, tokens_for
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, one_line
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
@@ -78,7 +78,7 @@ def read_prices(path: str) -> Prices:
     try:
         found = parse_yaml(read_text(file))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
+        why = one_line(str(error))
         raise UserError(
             f"`--prices` is {path!r}, which cannot be read ({why}); give a YAML or JSON file such as {str(shipped)!r}, "
             f"or {EXAMPLE!r}."

@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium
 from pettingzoo.env_registry import registration
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, within
+from rllib_llm_comm.core.errors import UserError, did_you_mean, one_line, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.envs.interface import GameInfo
-from rllib_llm_comm.experiments.console import one_line, say
+from rllib_llm_comm.experiments.console import say
 from rllib_llm_comm.experiments.search_space import search_kind, single_points
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 

@@ -17,10 +17,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, one_line
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.settings import Settings, Several
-from rllib_llm_comm.experiments.console import one_line
 
 MODEL = "model"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")

@@ -19,23 +19,14 @@ from rich.panel import Panel
 from rich.table import Table
 
 from rllib_llm_comm.chat.cassettes import put_in_order
-from rllib_llm_comm.core.errors import UserError, names_and_hint
+from rllib_llm_comm.core.errors import UserError, names_and_hint, one_line
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.study_results import COSTS
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
-from rllib_llm_comm.experiments.console import (
-    StoppedError,
-    one_line,
-    out,
-    plain,
-    print_table,
-    say,
-    say_stand_ins,
-    short_path,
-)
+from rllib_llm_comm.experiments.console import StoppedError, out, plain, print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.language_stages import ANSWERS
 from rllib_llm_comm.experiments.prerequisites import check_device, on_this_machine

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.errors import UserError, one_line, within
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.experiments.console import one_line, say
+from rllib_llm_comm.experiments.console import say
 from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import single_points

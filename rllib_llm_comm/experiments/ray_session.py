@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, require_number
-from rllib_llm_comm.experiments.console import import_modules, one_line, out, require_writable
+from rllib_llm_comm.core.errors import UserError, one_line, require_number
+from rllib_llm_comm.experiments.console import import_modules, out, require_writable
 from rllib_llm_comm.experiments.search_space import first_point
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import filelock
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, one_line
 from rllib_llm_comm.core.files import SCRATCH_FOLDERS, claim_file, read_text, write_atomically
 from rllib_llm_comm.core.places import COPIES, Store, below, is_remote, local_path, store_cache, store_uri
-from rllib_llm_comm.experiments.console import one_line, say
+from rllib_llm_comm.experiments.console import say
 
 SECONDS = 30.0
 """From the end of one transfer to the begin of the next."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, require_number, require_whole, shown
+from rllib_llm_comm.core.errors import UserError, one_line, require_number, require_whole, shown
 from rllib_llm_comm.core.files import disk_error, read_tail, read_text, write_atomically
 from rllib_llm_comm.core.places import is_text
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, bootstrap_difference, middle_of
@@ -32,7 +32,6 @@ from rllib_llm_comm.evaluation.study_results import (
 )
 from rllib_llm_comm.experiments.console import (
     err,
-    one_line,
     out,
     plain,
     print_table,

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ray.tune.logger import LoggerCallback, TBXLoggerCallback
 from ray.tune.utils import flatten_dict
 
-from rllib_llm_comm.core.errors import UserError, require_choice, without_passwords
+from rllib_llm_comm.core.errors import UserError, one_line, require_choice, without_passwords
 from rllib_llm_comm.evaluation.study_results import ITERATION
-from rllib_llm_comm.experiments.console import one_line, out, say, short_path
+from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.stages import Stage
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, within
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, one_line, within
 from rllib_llm_comm.core.files import disk_fault, disk_fault_now, move_aside, read_text
 from rllib_llm_comm.experiments.algorithm_settings import (
     annotations_of,
@@ -24,7 +24,6 @@ from rllib_llm_comm.experiments.console import (
     TrainingTable,
     cause_of,
     lookup,
-    one_line,
     say,
     short_path,
     summary_of,

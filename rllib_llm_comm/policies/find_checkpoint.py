@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, one_line
 from rllib_llm_comm.core.files import digest_of, read_foreign_json, read_regular
 from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.policies.policy_manifest import (
@@ -252,7 +252,7 @@ def fetch_policy(path: str | os.PathLike[str]) -> Path:
     except UserError:
         raise
     except Exception as error:  # the hub's client raises kinds of three libraries
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(str(error), 300)
         raise UserError(
             f"{os.fspath(path)!r} cannot be fetched ({type(error).__name__}: {reason}); look at the name, at the "
             "network, and whether you are logged in (`hf auth login`) if it is private."

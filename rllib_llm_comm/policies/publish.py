@@ -11,7 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, one_line, shown
 from rllib_llm_comm.envs.minirts.officers import checkpoints_of
 from rllib_llm_comm.policies.find_checkpoint import FILES, HUB_PREFIX, endpoint, in_markdown, is_repo, is_shipped
 from rllib_llm_comm.policies.policy_folder import write_policy
@@ -83,7 +83,7 @@ def push_policy(
                 delete_patterns=list(FILES),  # weights of a policy that was published there before
             )
         except Exception as error:  # the hub's client raises kinds of three libraries
-            reason = " ".join(str(error).split())[:300]
+            reason = one_line(str(error), 300)
             raise UserError(
                 f"the policy cannot be published as {repo!r} ({type(error).__name__}: {reason}); look at the name "
                 "(user/name), at the network, and whether you are logged in (`hf auth login`)."

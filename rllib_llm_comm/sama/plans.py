@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, one_line
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 
@@ -252,7 +252,7 @@ class PlanRequest:
 
 def no_plan(error: ChatError) -> UserError:
     """Error for an episode that cannot be played for want of a plan."""
-    why = " ".join(str(error).split()).rstrip(".")
+    why = one_line(str(error)).rstrip(".")
     return UserError(
         f"The planner made no plan, so that the episode does not count ({why}); see that the chat model's server "
         "runs and that `base_url` and `model` are right, or give another model or planner."

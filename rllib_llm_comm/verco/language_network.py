@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.core.bounded_cache import Memo
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, one_line
 from rllib_llm_comm.core.phases import FEATURES, MESSAGES, SCORING, phase
 from rllib_llm_comm.core.places import fetched
 from rllib_llm_comm.core.weights import read_weights
@@ -878,7 +878,7 @@ def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mappi
 
 
 def _misfit(folder: str, error: RuntimeError) -> UserError:
-    reason = " ".join(str(error).split())[:300]
+    reason = one_line(str(error), 300)
     return UserError(
         f"the critic in {str(Path(folder) / _CRITIC)!r} does not fit its own settings ({reason}); save the checkpoint "
         "again."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, one_line
 from rllib_llm_comm.core.files import read_regular, write_atomically
 from rllib_llm_comm.core.places import local_path
 
@@ -104,7 +104,7 @@ def read_learned(path: Path, form: RowForm) -> pyarrow.Table:
     except FileNotFoundError:
         raise ValueError("is missing") from None
     except (OSError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = one_line(str(error), 120)
         raise ValueError(f"is damaged or no Parquet file ({reason})") from error
     for name in form.learned:
         column = table.column(name)
