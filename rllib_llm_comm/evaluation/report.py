@@ -91,7 +91,7 @@ OF_GAMES = {
 }
 """Metrics of games and their titles in the table of a scenario, where any evaluation has them: points where the return
 is something else, questions that a planner asked a chat model, what it gave the agents to do, and how much of that was
-not done in time or no longer possible (where planners have no seats, both count as stuck)."""
+not done in time or no longer possible, and of that what was no longer possible."""
 
 
 def _of_games(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import chain, count, islice, pairwise
@@ -35,6 +36,7 @@ from rllib_llm_comm.sama.plans import (
     PlanRequest,
     made_plan,
     no_plan,
+    subgoal_figures,
 )
 from rllib_llm_comm.sama.preparation import Transition
 from rllib_llm_comm.sama.rewards.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
@@ -63,7 +65,8 @@ class SubgoalTracker:
         told: The subgoal of each agent, also after it has ended; empty before the first plan.
         ended: Agents whose subgoals have ended, and those that have none yet.
         outcomes: Ends of the last subgoals of this episode.
-        counts: Subgoals given, and how they ended, in this episode.
+        given: Number of subgoals that were given in this episode.
+        ends: Number of those with each end.
     """
 
     def __init__(self, game: PlanningGame, patience: int = PATIENCE, done: Done | None = None) -> None:
@@ -77,7 +80,8 @@ class SubgoalTracker:
         self.told = dict.fromkeys(agents, "")
         self.ended = set(agents)
         self.outcomes: list[Outcome] = []
-        self.counts = dict.fromkeys(("given", DONE, WAITED, STUCK, LOST), 0)
+        self.given = 0
+        self.ends: Counter[str] = Counter()
         self._age = dict.fromkeys(agents, 0)
 
     def current(self) -> dict[str, str]:
@@ -96,7 +100,7 @@ class SubgoalTracker:
             if agent in self.ended or self.told[agent] != subgoal:
                 self.told[agent], self._age[agent] = subgoal, 0
                 self.ended.discard(agent)
-                self.counts["given"] += 1
+                self.given += 1
 
     def watch(self, passed: list[State]) -> list[Outcome]:
         """Looks at what a `step` of the game has brought.
@@ -115,7 +119,7 @@ class SubgoalTracker:
                     self.ended.add(agent)
                     ended.append(Outcome(agent, subgoal, how, number))
         for outcome in ended:
-            self.counts[outcome.how] += 1
+            self.ends[outcome.how] += 1
         self.outcomes = [*self.outcomes, *ended][-REMEMBERED:]
         return ended
 
@@ -506,17 +510,13 @@ class PlannedSubgoals(BaseParallelWrapper):
 
     def figures(self) -> dict[str, float]:
         """Counts of this episode, by their names in `episode_metrics`."""
-        counts = self.tracker.counts
         return {
             "plans": float(self._plans),
             "plans_kept": float(self._kept),
             "plans_failed": float(self._failures),
             **self._answers.figures(),
-            "subgoals_given": float(counts["given"]),
-            "subgoals_completed": float(counts[DONE]),
-            "subgoals_stuck": float(counts[STUCK] + counts[LOST]),
+            **subgoal_figures(self.tracker.given, self.tracker.ends),
             "subgoals_refused": float(self._refused),
-            "subgoals_share": counts[DONE] / max(1, counts["given"]),
             **cost_figures(self.cost),
             **self._judged.figures(),
         }

@@ -25,8 +25,8 @@ Those of the game times `reward_scale`, summed over its steps. `step_rewards` ha
 ### Infos
 
 `needs_action`, `step_rewards`, what the game tells (`private`, `task_success`, `events`), and in `episode_metrics`
-beside the game's own: `subgoals_given`, `subgoals_done`, `subgoals_waited`, `subgoals_stuck` (not done for `patience`
-game steps), `subgoals_lost` (no longer possible).
+beside the game's own: `subgoals_given`, `subgoals_completed`, their share `subgoals_share`, `subgoals_waited`,
+`subgoals_stuck` (not done for `patience` game steps, or no longer possible), `subgoals_lost` (no longer possible).
 
 ### Arguments
 
@@ -81,15 +81,14 @@ from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTrac
 from rllib_llm_comm.sama.planners.baselines import ScriptedPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 from rllib_llm_comm.sama.plans import (
-    DONE,
     LOST,
     STUCK,
-    WAITED,
     AssignedSubgoal,
     Outcome,
     Plan,
     PlanRequest,
     made_plan,
+    subgoal_figures,
 )
 
 if TYPE_CHECKING:
@@ -403,9 +402,8 @@ class PlannerSeats(Game):
         }
 
     def _told_infos(self) -> Infos:
-        asked, counts = self.asked, self._tracker.counts
-        own = {f"subgoals_{how}": float(counts[how]) for how in ("given", DONE, WAITED, STUCK, LOST)}
-        over = self._played.over
+        asked, over = self.asked, self._played.over
+        own = subgoal_figures(self._tracker.given, self._tracker.ends)
         infos = {agent: {**info, NEEDS_ACTION: agent in asked or over} for agent, info in self._infos.items()}
         return with_figures(infos, own)
 

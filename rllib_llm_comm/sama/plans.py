@@ -98,6 +98,25 @@ def gave_up(error: AnswerError) -> UserError:
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
 """Ends of a subgoal: done; waited as told; not done for too long; or no longer possible."""
+
+
+def subgoal_figures(given: int, ends: Mapping[str, int]) -> dict[str, float]:
+    """Counts of an episode's subgoals, by their names in `episode_metrics`.
+
+    Args:
+        given: Number of subgoals that were given out.
+        ends: Number of those with each end. Both `STUCK` and `LOST` count as stuck.
+    """
+    return {
+        "subgoals_given": float(given),
+        "subgoals_completed": float(ends[DONE]),
+        "subgoals_waited": float(ends[WAITED]),
+        "subgoals_stuck": float(ends[STUCK] + ends[LOST]),
+        "subgoals_lost": float(ends[LOST]),
+        "subgoals_share": ends[DONE] / max(1, given),
+    }
+
+
 REMEMBERED = 8
 """Number of the last outcomes that planners are told."""
 

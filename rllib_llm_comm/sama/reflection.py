@@ -8,6 +8,7 @@ there. Attempts that were put back count for nothing.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +28,6 @@ from rllib_llm_comm.sama.planning_game import PAPER, planning_game, worded
 from rllib_llm_comm.sama.plans import (
     ANSWERERS,
     BY_RULES,
-    DONE,
     ERROR,
     LOST,
     NONE,
@@ -46,6 +46,7 @@ from rllib_llm_comm.sama.plans import (
     answerers_of,
     gave_up,
     made_plan,
+    subgoal_figures,
 )
 
 SNAPSHOT = "snapshot"
@@ -331,7 +332,7 @@ class ReflectedEpisode:
     def counts(self) -> dict[str, float]:
         """Figures of planning, as of `PlannedSubgoals`; attempts that were put back are in `plans` and costs only."""
         stood = [attempts[-1] for attempts in self.rounds]
-        ends = [outcome.how for attempt in stood for outcome in attempt.outcomes]
+        ends = Counter(outcome.how for attempt in stood for outcome in attempt.outcomes)
         given = sum(bool(one.subgoal) for attempt in stood for one in attempt.plan.subgoals)
         return {
             "reflections": float(self.reflections),
@@ -339,11 +340,8 @@ class ReflectedEpisode:
             "plans_kept": float(sum(one.plan.kept for attempts in self.rounds for one in attempts)),
             "plans_failed": float(sum(bool(one.unplanned) for attempts in self.rounds for one in attempts)),
             **self.answers.figures(),
-            "subgoals_given": float(given),
-            "subgoals_completed": float(ends.count(DONE)),
-            "subgoals_stuck": float(ends.count(STUCK) + ends.count(LOST)),
+            **subgoal_figures(given, ends),
             "subgoals_refused": float(sum(len(one.plan.refused) for attempts in self.rounds for one in attempts)),
-            "subgoals_share": ends.count(DONE) / max(1, given),
             **cost_figures(self.cost),
         }
 

@@ -84,7 +84,7 @@ def test_who_does_nothing_is_stuck_and_told_anew():
 def test_it_plans_when_one_is_done_or_when_all_are(replan, plans):
     env = PlannedSubgoals(kitchen_env(), replan=replan)
     observations, _ = env.reset(seed=0)
-    while not env.tracker.counts["done"]:
+    while not env.tracker.ends["done"]:
         action = {**follow(env, observations), "alice": env.kitchen.cook(0).cell[1] * 5 + env.kitchen.cook(0).cell[0]}
         observations, _, _, _, infos = env.step(action)
     assert infos["bob"]["episode_metrics"]["plans"] == plans
