@@ -255,10 +255,10 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
 
 def check_targets(name: str, targets: str | Sequence[str]) -> None:
     """As `require_targets`, by the name of a model, without loading its weights."""
-    from transformers import AutoModelForCausalLM
-
     if isinstance(targets, str) or name == SMOLLM2:  # of which nothing is there before it is unpacked
         return
+    from transformers import AutoModelForCausalLM
+
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(read_config(name))
     require_targets(name, model, targets)

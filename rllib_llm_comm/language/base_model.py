@@ -587,7 +587,7 @@ def read_config(name: str) -> Any:
 
 def check_positions(name: str, tokens: int) -> None:
     """As `require_positions`, by the name of a model, without loading its weights."""
-    if name != SMOLLM2:
+    if name not in (SMOLLM2, *PACKAGED):  # whose positions rotate, the same in texts of any length
         require_positions(name, read_config(name).get_text_config(decoder=True), tokens)
 
 

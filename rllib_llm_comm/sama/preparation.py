@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import bm25s
 import numpy as np
 from pydantic import BaseModel
 
@@ -105,6 +104,8 @@ class CodeIndex:
     """
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
+        import bm25s  # with numba and scipy, which no command needs that only names a planner
+
         self.pieces = list(pieces)
         texts = [words(f"{piece.name} {piece.code}") for piece in self.pieces]
         if not any(texts):
