@@ -99,11 +99,11 @@ def _duel(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"])
     commanded = (0, 1) if episode["mode"] == "both" else (0,)
     events: list[list[int]] = []
-    units = [game.units(side) for side in range(2)]
+    units = _sides(game)
     sums = [_hp(own) for own in units]
     for tick in range(episode["end_tick"] + 1):
         _tick(game, report, [o for side in commanded for o in _duel_orders(units[side], units[1 - side])])
-        units = [game.units(side) for side in range(2)]
+        units = _sides(game)
         for side in (1, 0):
             now = _hp(units[side])
             if now != sums[side]:
@@ -128,6 +128,12 @@ def _duel(episode: Mapping[str, Any], report: GoldenReport) -> None:
         "hp_events": events[:_MAX_EVENTS],
     }
     _compare_all(episode, outcome, report)
+
+
+def _sides(game: RTSGame) -> list[list[Unit]]:
+    """The units of both players, in one reading."""
+    both = game.units()
+    return [[unit for unit in both if unit.player == side] for side in range(2)]
 
 
 def _hp(units: Iterable[Unit]) -> int:
