@@ -168,7 +168,7 @@ def report_command(
     ] = None,
     sentences: Annotated[
         bool,
-        typer.Option("--sentences", help="Ask cooks of finished studies what they do with sentences of strangers."),
+        typer.Option("--sentences", help="Ask agents of finished studies what they do with sentences of strangers."),
     ] = False,
 ) -> None:
     """Make the report of a study: HTML that needs nothing else, Markdown, JSON and pictures.

@@ -1,4 +1,4 @@
-"""Sentences of strangers and what cooks do with them: all cooks are asked in the same situations."""
+"""Sentences of strangers and what players do with them: all players are asked in the same situations."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ RULE = (
     f"sentence count once; {SITUATIONS} per stranger, of {GAMES} games at most."
 )
 SCORES = ("asked", "asked_silent", "asked_share", "asked_share_silent", "scripted", "scripted_silent", "changed")
-"""Figures of a choice that are averaged over situations and cooks; those that are `None` do not count."""
+"""Figures of a choice that are averaged over situations and players; those that are `None` do not count."""
 _DATA = "data:image/webp;base64,"
 _PICTURE = re.compile(re.escape(_DATA) + "[A-Za-z0-9+/=]*")
 
 
-def ask_cooks(
+def ask_players(
     cross: CrossPlay, settings: CrossPlaySettings, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any] | None:
     """Asks all players what they would do with sentences of strangers, and without.
@@ -51,23 +51,23 @@ def ask_cooks(
     Args:
         cross: The players and partners.
         settings: Those that `cross` was made with.
-        progress: Called with the numbers of cooks that were asked and of all.
+        progress: Called with the numbers of players that were asked and of all.
 
     Returns:
-        Plain values: `rule`, `cooks` (`name`, and `method`, what they are seeds of), `situations` and `pictures`. A
+        Plain values: `rule`, `players` (`name`, and `method`, what they are seeds of), `situations` and `pictures`. A
         situation has `stranger`, `group`, `seed`, `game_step`, `listener`, `secret`, `text` (the listener's view),
         `heard` (by speaker), `meaning`, `scripted` (the scripted player's choice, which knows the secret), `picture`
-        (its number), and per cook in `choices` its likeliest action with and without the sentence (`action`,
+        (its number), and per player in `choices` its likeliest action with and without the sentence (`action`,
         `silent_action`), the probabilities of the former in both (`probability`, `probability_silent`), `influence`,
         and `SCORES`: whether the action is what was asked for or the scripted player's, and the probability of all
         that was asked for (`None` where nothing that can be done was asked for, or nobody knows). `None` if nobody
         said anything with a meaning, or nobody hears.
     """
-    cooks = {name: policy for one in cross.players if (policy := cross.alone(name := one.name)).judge is not None}
+    players = {name: policy for one in cross.players if (policy := cross.alone(name := one.name)).judge is not None}
     groups = {one.name: group for group, partners in cross.groups.items() for one in partners}
     pictures: dict[str, int] = {}
     situations, moments = list[dict[str, Any]](), list[tuple[PlayedGame, Any, dict[str, str], str]]()
-    for name in (groups or cooks) if cooks else ():
+    for name in (groups or players) if players else ():
         for game, listener, heard, meaning in _moments(cross.alone(name), settings):
             moments.append((game, listener, heard, meaning))
             situations.append(
@@ -86,15 +86,15 @@ def ask_cooks(
                     "choices": {},
                 }
             )
-    for number, (name, policy) in enumerate(cooks.items()):
+    for number, (name, policy) in enumerate(players.items()):
         for situation, moment in zip(situations, moments, strict=True):
             situation["choices"][name] = _choice(policy, *moment, situation["scripted"])
         if progress:
-            progress(number + 1, len(cooks))
+            progress(number + 1, len(players))
     if not situations:
         return None
-    told = [{"name": name, "method": ""} for name in cooks]
-    return {"rule": RULE, "cooks": told, "situations": situations, "pictures": list(pictures)}
+    told = [{"name": name, "method": ""} for name in players]
+    return {"rule": RULE, "players": told, "situations": situations, "pictures": list(pictures)}
 
 
 def _moments(
@@ -137,7 +137,7 @@ def _first(stranger: SeatedPolicy, seed: int, explore: bool) -> Iterator[tuple[P
 def _choice(
     policy: SeatedPolicy, game: PlayedGame, listener: Any, heard: Mapping[str, str], meaning: str, scripted: str | None
 ) -> dict[str, Any]:
-    """What a cook does with what it hears, and in silence."""
+    """What a player does with what it hears, and in silence."""
     policy.reset(seed=game.seed)
     memory = policy.begin(game.seed)
     memory.env, memory.secret = game.env, secret_of(game.infos)
@@ -194,28 +194,28 @@ def _picture(env: Any, known: dict[str, int]) -> int | None:
 
 
 def join_sentences(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """One page's figures of several methods, whose cooks were asked in the same situations.
+    """One page's figures of several methods, whose players were asked in the same situations.
 
-    `parts` are names of methods, and what `ask_cooks` told of all or some of their seeds.
+    `parts` are names of methods, and what `ask_players` told of all or some of their seeds.
     """
     pictures: dict[str, int] = {}
     joined: dict[tuple[Any, ...], dict[str, Any]] = {}
-    cooks = []
+    players = []
     repeated = Counter(name for _, part in parts for name in _names(part))
     for method, part in parts:
         names = {name: name if repeated[name] == 1 else f"{method}, {name}" for name in _names(part)}
-        cooks += [{"name": name, "method": method} for name in names.values()]
+        players += [{"name": name, "method": method} for name in names.values()]
         for one in part["situations"]:
             key = (one["stranger"], one["seed"], one["listener"], one["text"], tuple(one["heard"].items()))
             drawn = one["picture"]
             picture = None if drawn is None else pictures.setdefault(part["pictures"][drawn], len(pictures))
             kept = joined.setdefault(key, {**one, "picture": picture, "choices": {}})
             kept["choices"].update({names[name]: choice for name, choice in one["choices"].items()})
-    return {"rule": RULE, "cooks": cooks, "situations": list(joined.values()), "pictures": list(pictures)}
+    return {"rule": RULE, "players": players, "situations": list(joined.values()), "pictures": list(pictures)}
 
 
 def _names(part: Mapping[str, Any]) -> list[str]:
-    return [cook["name"] for cook in part["cooks"]]
+    return [player["name"] for player in part["players"]]
 
 
 def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -226,8 +226,8 @@ def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for stranger in dict.fromkeys(one["group"] or one["stranger"] for one in told["situations"]):
         met = [one for one in told["situations"] if stranger == (one["group"] or one["stranger"])]
-        for method in dict.fromkeys(cook["method"] for cook in told["cooks"]):
-            names = {cook["name"] for cook in told["cooks"] if cook["method"] == method}
+        for method in dict.fromkeys(player["method"] for player in told["players"]):
+            names = {player["name"] for player in told["players"] if player["method"] == method}
             made = [choice for one in met for name, choice in _strange(one).items() if name in names]
             means = {name: _mean([one[name] for one in made]) for name in ("influence", *SCORES)}
             rows.append({"method": method, "stranger": stranger, "situations": len(met), **means})
@@ -235,7 +235,7 @@ def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _strange(situation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The choices of a situation without the speaker's own, where it is one of the cooks; its own if it is alone."""
+    """The choices of a situation without the speaker's own, where it is one of the players; its own if it is alone."""
     choices: Mapping[str, Any] = situation["choices"]
     others = {name: choice for name, choice in choices.items() if situation["group"] or name != situation["stranger"]}
     return others or choices
@@ -253,8 +253,8 @@ def read_sentences(path: Path) -> dict[str, Any]:
         UserError: If it is damaged.
     """
     told = read_json(path, "remove it and ask again with `rllib report FOLDER --sentences`")
-    for cook in told["cooks"].elements():
-        cook["name"].text()
+    for player in told["players"].elements():
+        player["name"].text()
     pictures = told["pictures"].elements()
     for url in pictures:
         if not _PICTURE.fullmatch(url.text()):
@@ -280,12 +280,12 @@ def read_sentences(path: Path) -> dict[str, Any]:
 
 
 def write_sentences(told: Mapping[str, Any], page: Path, title: str = "Sentences of strangers") -> Path:
-    """Writes the figures of `ask_cooks` or `join_sentences` as a page that needs nothing else, and beside it as JSON.
+    """Writes the figures of `ask_players` or `join_sentences` as a page that needs nothing else, and beside it as JSON.
 
     Both files appear at once or not at all, and differ in the ending alone.
     """
     rows, page = summary_of(told), page.with_suffix(".html")
     write_atomically(page.with_suffix(".json"), json.dumps({**told, "summary": rows}, separators=(",", ":")) + "\n")
-    methods = {cook["name"]: cook["method"] for cook in told["cooks"]}
+    methods = {player["name"]: player["method"] for player in told["players"]}
     write_atomically(page, render_page("sentences.html", {}, told=told, rows=rows, title=title, methods=methods))
     return page

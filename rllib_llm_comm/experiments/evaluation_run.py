@@ -374,10 +374,10 @@ def ask_players(cross: CrossPlay, settings: CrossPlaySettings, page: Path) -> Pa
     Returns:
         The page; `None` if nobody speaks or nobody hears.
     """
-    from rllib_llm_comm.evaluation.sentences import ask_cooks, write_sentences
+    from rllib_llm_comm.evaluation.sentences import ask_players, write_sentences
 
     with counting_bar("asking what players do with sentences") as progress:
-        told = ask_cooks(cross, settings, progress)
+        told = ask_players(cross, settings, progress)
     if told is None:
         return None
     written = write_sentences(told, page)

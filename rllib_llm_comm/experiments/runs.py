@@ -645,13 +645,13 @@ REPORT, PAGE = "report", "report.html"
 def run_report(
     folders: Sequence[Path], target: Path | None = None, marl_eval: Path | None = None, ask: bool = False
 ) -> Path:
-    """Writes the report of studies, and where their cooks met strangers a page of each scenario's sentences.
+    """Writes the report of studies, and where their agents met strangers a page of each scenario's sentences.
 
     Args:
         folders: Folders of studies or of earlier reports; several become one report.
         target: The report's folder; by default `report/` in the first folder.
         marl_eval: A file to write for marl-eval besides; `None` for none.
-        ask: True if cooks whose answers to sentences were not kept are asked now; their checkpoints are loaded.
+        ask: True if agents whose answers to sentences were not kept are asked now; their checkpoints are loaded.
 
     Returns:
         The page.
@@ -680,7 +680,7 @@ def run_report(
 
 
 def _write_sentences(folders: Sequence[Path], place: Path, ask: bool, results: StudyResults) -> None:
-    """A page per scenario of what the cooks of all systems do with the sentences of the same strangers."""
+    """A page per scenario of what the agents of all systems do with the sentences of the same strangers."""
     from rllib_llm_comm.evaluation.sentences import join_sentences, read_sentences, write_sentences
     from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_again
     from rllib_llm_comm.experiments.study_file import STRANGERS
@@ -697,7 +697,7 @@ def _write_sentences(folders: Sequence[Path], place: Path, ask: bool, results: S
         if not told:
             continue
         page = write_sentences(join_sentences(told), place / f"{scenario}_{SENTENCES}", f"Sentences in {scenario}")
-        say(f"What cooks do with sentences of strangers is {short_path(page)}")
+        say(f"What agents do with sentences of strangers is {short_path(page)}")
 
 
 def _write_marl_eval(results: StudyResults, file: Path) -> None:

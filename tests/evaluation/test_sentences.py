@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.games import scripted_player_of
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.sentences import (
     SITUATIONS,
-    ask_cooks,
+    ask_players,
     join_sentences,
     read_sentences,
     summary_of,
@@ -33,7 +33,7 @@ HOW = CrossPlaySettings(seed=5, episodes=1)
 
 @pytest.fixture(scope="module")
 def told():
-    return ask_cooks(CrossPlay([COOK], {"rules": [RULES], "mute": [MUTE]}, HOW), HOW)
+    return ask_players(CrossPlay([COOK], {"rules": [RULES], "mute": [MUTE]}, HOW), HOW)
 
 
 def test_each_situation_is_the_first_moment_in_which_something_is_meant(told):
@@ -42,7 +42,7 @@ def test_each_situation_is_the_first_moment_in_which_something_is_meant(told):
     assert all(one["listener"] == "bob" and one["meaning"] and list(one["heard"]) == ["alice"] for one in found)
     assert all(one["seed"] >= 5 and one["group"] == "rules" for one in found)
     assert len({(one["text"], one["heard"]["alice"]) for one in found}) == SITUATIONS, "none comes twice"
-    assert told["cooks"] == [{"name": "cook", "method": ""}]
+    assert told["players"] == [{"name": "cook", "method": ""}]
 
 
 def test_a_choice_is_that_of_the_policy_with_and_without_the_sentence(told):
@@ -79,15 +79,15 @@ def test_a_cook_that_learned_to_listen_does_what_it_is_asked_for_more_than_in_si
 
 
 def test_without_partners_players_are_strangers_to_each_other_and_others_hear_nothing():
-    other = ask_cooks(CrossPlay([COOK, "scripted"], None, HOW), HOW)
+    other = ask_players(CrossPlay([COOK, "scripted"], None, HOW), HOW)
     assert {one["stranger"] for one in other["situations"]} == {"cook"} == set(other["situations"][0]["choices"])
-    assert ask_cooks(CrossPlay([COOK], {"mute": [MUTE]}, HOW), HOW) is None
+    assert ask_players(CrossPlay([COOK], {"mute": [MUTE]}, HOW), HOW) is None
     deaf = CrossPlaySettings(env="rllib_llm_comm/door-v0")
-    assert ask_cooks(CrossPlay(["scripted"], {"s": [RULES]}, deaf), deaf) is None
+    assert ask_players(CrossPlay(["scripted"], {"s": [RULES]}, deaf), deaf) is None
 
 
 def test_what_a_player_does_with_its_own_sentences_does_not_count():
-    told = ask_cooks(CrossPlay([COOK, {"policy": "zoo:talker_salad", "name": "other"}], None, HOW), HOW)
+    told = ask_players(CrossPlay([COOK, {"policy": "zoo:talker_salad", "name": "other"}], None, HOW), HOW)
     assert all(set(one["choices"]) == {"cook", "other"} for one in told["situations"])
     for row, listener in zip(summary_of(told), ("other", "cook"), strict=True):
         met = [one for one in told["situations"] if one["stranger"] == row["stranger"] != listener]
@@ -115,7 +115,7 @@ def test_methods_that_were_asked_apart_stand_on_one_page(told, tmp_path):
 
 def test_seeds_of_several_methods_may_have_one_name(told):
     joined = join_sentences([("first", told), ("second", told)])
-    names = {cook["method"]: cook["name"] for cook in joined["cooks"]}
+    names = {cook["method"]: cook["name"] for cook in joined["players"]}
     assert names == {"first": "first, cook", "second": "second, cook"}
     for one, alone in zip(joined["situations"], told["situations"], strict=True):
         assert one["choices"] == dict.fromkeys(names.values(), alone["choices"]["cook"])
@@ -128,7 +128,7 @@ def test_seeds_of_several_methods_may_have_one_name(told):
         lambda told: told["situations"][0].update(picture=99),
         lambda told: told["situations"][0].pop("heard"),
         lambda told: told["situations"][0]["choices"]["cook"].update(probability="much"),
-        lambda told: told["cooks"].append({}),
+        lambda told: told["players"].append({}),
     ],
 )
 def test_damaged_files_are_refused(change, told, tmp_path):
@@ -165,7 +165,7 @@ def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
     assert not (tmp_path / "report" / "B_sentences.json").exists(), "nobody was asked"
     run_report([tmp_path], ask=True)
     joined = read_sentences(tmp_path / "report" / "B_sentences.json")
-    assert joined["cooks"] == [{"name": "cook", "method": "told"}]
+    assert joined["players"] == [{"name": "cook", "method": "told"}]
     assert joined["situations"] == own["situations"] and (tmp_path / "report" / "B_sentences.html").is_file()
     # Another folder of the same study has another seed of the system.
     other = tmp_path / "other"
@@ -173,7 +173,7 @@ def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
     write(other / stage.name / "crossplay.json", json.loads(json.dumps(played).replace('"cook"', '"another"')))
     run_report([tmp_path, other], tmp_path / "both", ask=True)
     both = read_sentences(tmp_path / "both" / "B_sentences.json")
-    assert {one["name"] for one in both["cooks"]} == {"cook", "another"}
+    assert {one["name"] for one in both["players"]} == {"cook", "another"}
 
     (stage / "sentences.json").unlink()
     played["players"][0]["digest"] = "0" * 16
