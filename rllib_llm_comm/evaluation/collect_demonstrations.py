@@ -44,7 +44,7 @@ NONE, OWN, TEACHER = "none", "own", "teacher"
 OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
 
 
-class _ChatPlayer(Settings):
+class _PlaysByChat(Settings):
     chat: dict[str, Any]
     """A chat model, as of `open_chat`."""
 
@@ -129,7 +129,7 @@ def collect_demonstrations(
         made = make_teacher(chosen.teacher)
         made.keep_answers(store.folder / ANSWERS)
         teaching = TeacherInCollection(made, chosen)
-    return _Demonstrations(store, env, chosen, who, teaching).collect(chosen.target_demonstrations, progress)
+    return _DemonstrationCollector(store, env, chosen, who, teaching).collect(chosen.target_demonstrations, progress)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
             "and `chat`."
         )
     if named == ["chat"]:
-        return DemonstrationPlayer(chat=_ChatPlayer.checked("player", given).chat)
+        return DemonstrationPlayer(chat=_PlaysByChat.checked("player", given).chat)
     if named == ["sessions"]:
         people = PeopleSettings.checked("player", given)
         return DemonstrationPlayer(sessions=people.folders, names=people.people or ())
@@ -233,7 +233,7 @@ def _whose(player: str, env: str, place: Mapping[str, Any]) -> str:
     return f"the player {player!r} of {place['agent']!r} in {env!r} {at}"
 
 
-class _Demonstrations(Collector):
+class _DemonstrationCollector(Collector):
     """The collection of a player that plays now."""
 
     def __init__(

@@ -202,7 +202,7 @@ class KitchenTables:
         for first in range(0, len(seatings), at_once):
             some = seatings[first : first + at_once]
             games = [(one, seed) for one in some for seed in seeds]
-            played = _Table(self._env, self._entrants, games, self._explore, self._envs(len(games))).play()
+            played = _GamesOfTable(self._env, self._entrants, games, self._explore, self._envs(len(games))).play()
             for place, seating in enumerate(some):
                 yield seating, played[place * len(seeds) : (place + 1) * len(seeds)]
 
@@ -259,7 +259,7 @@ class _Scripts:
     cooks: list[HabitualCook]
 
 
-class _Table:
+class _GamesOfTable:
     """Games from start to end; arguments as of `KitchenTables`, and per game its seating and seed.
 
     Under a planner each game has its environment in `envs`, which steps it.

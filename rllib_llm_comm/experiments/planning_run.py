@@ -43,7 +43,7 @@ Variant = tuple[Mapping[str, Any], PlannerSettings, int]
 """Labels, planner and most reflections per round of one row of a comparison."""
 
 
-class _Table(Seeded, OwnModules):
+class _PlanningCommand(Seeded, OwnModules):
     """What all of `rllib planning` takes."""
 
     layouts: Several[str] | None = None
@@ -53,7 +53,7 @@ class _Table(Seeded, OwnModules):
     """Also write the table to this file."""
 
 
-class _KeptFigures(_Table):
+class _KeptFigures(_PlanningCommand):
     """A table whose figures are kept."""
 
     json_file: Path | None = None
@@ -124,7 +124,7 @@ class RewardCodeSettings(_KeptFigures):
     """Steps of disturbed scripted cooks per kitchen."""
 
 
-class SubgoalCollection(_Table):
+class SubgoalCollection(_PlanningCommand):
     """Settings of the data sets of subgoals, the options of `rllib planning subgoals`."""
 
     planner: str | dict[str, Any] = SCRIPTED
