@@ -1,11 +1,11 @@
-"""Cross-play of EMMA under the scripted planner: all pairs side by side, beside one pair after the other.
+"""EMMA under planners: the pairs of cross-play side by side, beside one after the other; texts that are read once.
 
     python benchmarks/followers.py --rounds 2 --json docs/results/benchmarks/followers.json
 
 Both sides of cross-play play the same games to the same scores: the cook of the package with itself and with a random
-one, in both seats. The yardstick plays the episodes of one pair at once (`arrays=False`). In all rows it computes what
-the manual means in every forward pass, as before. All figures are seconds of a core (CPU time), so that other work on
-the machine counts less.
+one, in both seats. The yardstick plays the episodes of one pair at once (`arrays=False`). In all rows it reads manual
+and subgoals in every forward pass. From planners' seats EMMA gets subgoals that are drawn at random. All figures are
+seconds of a core (CPU time), so that other work on the machine counts less.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 
 from harness import Row, compare, main
-from rllib_llm_comm import EMMAConfig, load_policy
+from rllib_llm_comm import EMMAConfig, load_policy, make_env
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.sama.emma.network import EmmaEncoder, EmmaNetwork
@@ -33,7 +34,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     horizon = 10 if options.smoke else 100
     counts = (1,) if options.smoke else (1, 10)
     rows = [cross_play(count, horizon, options.rounds) for count in counts]
-    return [*rows, *(forward_passes(count, options) for count in (2, 32)), roll_out(options)]
+    return [*rows, *(forward_passes(count, options) for count in (2, 32)), roll_out(options), seats(options)]
 
 
 def cross_play(episodes: int, horizon: int, rounds: int) -> Row:
@@ -96,6 +97,24 @@ def roll_out(options: argparse.Namespace) -> Row:
     return Row(f"followers/roll-out of {games} games", *found, "s", None, settings, lower_is_better=True)
 
 
+def seats(options: argparse.Namespace) -> Row:
+    """Milliseconds per game step of one game from its planners' seats."""
+    horizon = 10 if options.smoke else 100
+    settings = {"game": {"layout": LAYOUT, "horizon": horizon}, "executor": f"trained:{COOK}"}
+    env = make_env("rllib_llm_comm/overcooked_ai_planner-v0", **settings)
+
+    def play() -> None:
+        rng = np.random.default_rng(0)
+        seen, infos = env.reset(seed=0)
+        while env.agents:
+            asked = {agent: seen[agent]["action_mask"] for agent in env.agents if infos[agent]["needs_action"]}
+            seen, _, _, _, infos = env.step({a: int(rng.choice(np.flatnonzero(mask))) for a, mask in asked.items()})
+
+    seconds = compare(play, forgetful(play), options.rounds, clock=time.process_time)
+    found = [1000 * one / horizon for one in seconds]
+    return Row("followers/planners' seats", *found, "ms/game step", None, settings, lower_is_better=True)
+
+
 def seen_by(policy: Any, count: int) -> dict[str, torch.Tensor]:
     """Observations of so many cooks at the start of a game, with two subgoals."""
     env = policy.env()
@@ -107,15 +126,18 @@ def seen_by(policy: Any, count: int) -> dict[str, torch.Tensor]:
 
 
 def forgetful(function: Callable[[], Any]) -> Callable[[], Any]:
-    """The function with networks that read the manual at every step."""
+    """The function with networks that read manual and subgoals at every step."""
+
+    def anew(network: EmmaNetwork, manual: np.ndarray, subgoal: list[int], device: torch.device) -> torch.Tensor:
+        return network.actor.mixed_in(network._of_manual(manual, device) + network._of_subgoals([subgoal], device))
 
     def run() -> Any:
-        remembering = EmmaNetwork._of_manual
-        EmmaNetwork._of_manual = EmmaNetwork._read  # type: ignore[method-assign]
+        remembering = EmmaNetwork._read_once
+        EmmaNetwork._read_once = anew  # type: ignore[method-assign]
         try:
             return function()
         finally:
-            EmmaNetwork._of_manual = remembering  # type: ignore[method-assign]
+            EmmaNetwork._read_once = remembering  # type: ignore[method-assign]
 
     return run
 
