@@ -126,18 +126,20 @@ def seen_by(policy: Any, count: int) -> dict[str, torch.Tensor]:
 
 
 def forgetful(function: Callable[[], Any]) -> Callable[[], Any]:
-    """The function with networks that read manual and subgoals at every step."""
+    """The function with networks that read each text of a step in it, as those do that learn."""
+    remembering = EmmaNetwork.meanings
 
-    def anew(network: EmmaNetwork, manual: np.ndarray, subgoal: list[int], device: torch.device) -> torch.Tensor:
-        return network.actor.mixed_in(network._of_manual(manual, device) + network._of_subgoals([subgoal], device))
+    def anew(network: EmmaNetwork, *asked: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.enable_grad():
+            meant, rows = remembering(network, *asked)
+        return meant.detach(), rows
 
     def run() -> Any:
-        remembering = EmmaNetwork._read_once
-        EmmaNetwork._read_once = anew  # type: ignore[method-assign]
+        EmmaNetwork.meanings = anew  # type: ignore[method-assign]
         try:
             return function()
         finally:
-            EmmaNetwork._read_once = remembering  # type: ignore[method-assign]
+            EmmaNetwork.meanings = remembering  # type: ignore[method-assign]
 
     return run
 

@@ -91,7 +91,7 @@ def test_whatever_a_stage_reads_may_lie_in_a_store(store):
     store.put("code/kitchen.py", b"1")
     place = store.uri("code")
     given = {
-        "subgoal_rewards": {"name": "written", "path": place},
+        "subgoal_rewards": {"name": "code", "path": place},
         "code": [place],
         "partners": {"mine": {"any": place}},
     }
@@ -110,6 +110,8 @@ def test_settings_are_on_this_machine_or_refused_by_name():
     for key in ("output", "cassette", "cache_dir"):  # what is written
         with refused(f"look.config.{key}"):
             on_this_machine("look.config", {key: "s3://b/x"})
+    with refused("look.config.subgoal_rewards.path"):
+        on_this_machine("look.config", {"subgoal_rewards": {"name": "chat", "path": "s3://b/x"}})
     offline = {"input_": "s3://b/x", "output": "gs://b/x"}
     assert on_this_machine("bc.config", offline, rllibs_own=True) == offline
     with refused("bc.config.input_"):

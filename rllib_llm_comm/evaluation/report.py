@@ -87,7 +87,7 @@ OF_GAMES = {
     "plan_questions": "Questions a game",
     "subgoals_given": "Subgoals a game",
     "subgoals_stuck": "Of these stuck",
-    "subgoals_lost": "No longer possible",
+    "subgoals_lost": "Stuck as no longer possible",
 }
 """Metrics of games and their titles in the table of a scenario, where any evaluation has them: points where the return
 is something else, questions that a planner asked a chat model, what it gave the agents to do, and how much of that was

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, model_validator
@@ -87,7 +87,7 @@ class CheckpointSettings(Settings):
     again."""
     num_to_keep: int | None = Field(default=3, ge=1)
     """Number of checkpoints that stay on disk, or `None` for all."""
-    checkpoint_score_attribute: str | None = None
+    checkpoint_score_attribute: Annotated[str, Field(min_length=1)] | None = None
     """Result key by which the kept ones are chosen; by default the newest stay."""
     checkpoint_score_order: Literal["max", "min"] = "max"
     """Whether a large or a small score is good."""
@@ -132,8 +132,11 @@ class Experiment(Settings):
             return data
         data = {key: value for key, value in data.items() if value is not None}
         old = _of_old_keys({key: data.pop(key) for key in OLD_CHECKPOINT_KEYS if key in data})
-        if old and isinstance(data.get("checkpoint_config", {}), Mapping):
-            data["checkpoint_config"] = {**old, **data.get("checkpoint_config", {})}
+        given = data.get("checkpoint_config", {})
+        if old and isinstance(given, Mapping):
+            if "checkpoint_score_attribute" in given:
+                old.pop("checkpoint_score_order", None)
+            data["checkpoint_config"] = {**old, **given}
         if isinstance(config := data.get("config"), Mapping) and "env" in config:
             if data.setdefault("env", config["env"]) != config["env"]:
                 raise UserError(f"`env` is {data['env']!r} but `config.env` is {config['env']!r}; omit one of them.")

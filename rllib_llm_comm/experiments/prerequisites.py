@@ -42,7 +42,7 @@ def require_checkpoint(setting: str, path: str) -> None:
 
 
 # Settings that are written, too; of all others a stage gets a copy of what lies in a store.
-_WRITTEN = ("adapter_folder", "cache_dir", "cassette", "output")
+_WRITTEN = ("adapter_folder", "cache_dir", "cassette", "output", "path of chat")
 # RLlib's own algorithms read and write these themselves, wherever pyarrow can.
 _OFFLINE_DATA = ("input", "input_", "output")
 _PYARROWS = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
@@ -63,8 +63,11 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
 
     def local(name: str, key: str, value: Any) -> Any:
         """A value with the paths in it on this machine: files to be read are fetched, others must lie here."""
-        if isinstance(value, Mapping):
-            return {inner: local(f"{name}.{inner}", str(inner), item) for inner, item in value.items()}
+        if isinstance(value, Mapping):  # a chat model writes reward code to the path from which `code` is read
+            of = " of chat" if value.get("name") == "chat" else ""
+            return {
+                key: local(f"{name}.{key}", f"{key}{of if key == 'path' else ''}", item) for key, item in value.items()
+            }
         if isinstance(value, list):
             return [local(name, key, item) for item in value]
         if not isinstance(value, str) or "://" not in value or scheme_of(value) in ("", *_ADDRESSES):

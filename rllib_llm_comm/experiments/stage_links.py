@@ -360,10 +360,11 @@ def _of_stage(stage: Stage) -> _Trained | None:
     talk = (
         {name: setting(name) for name in CommunicationSettings.model_fields} if hasattr(default, "messages") else None
     )
+    filled = getattr(default, "env_defaults", {}) if env == getattr(default, "own_env", None) else {}
     return _Trained(
         experiment.run,
         env if isinstance(env, str) else None,
-        dict(given.get("env_config") or {}),
+        {**filled, **(given.get("env_config") or {})},
         talk,
         setting("teacher"),
         # In a sweep over games the trial that is played may be the one that fits.

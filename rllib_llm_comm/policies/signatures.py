@@ -124,7 +124,7 @@ def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
     if key is None or not isinstance(seal, dict) or (files := _digests(Path(folder))) is None:
         return None
     algorithm, code = seal.get("algorithm"), seal.pop("code", None)
-    if seal.get("files", files) != files:
+    if seal.get("files") != files:
         return None
     try:
         return algorithm if hmac.compare_digest(ascii(code), ascii(_code(key, "checkpoint", seal))) else None

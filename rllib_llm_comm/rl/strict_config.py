@@ -101,7 +101,7 @@ def select_fields(
     Raises:
         ValueError: If the other has no setting of a name.
     """
-    if unknown := sorted({*names, *defaults} - set(model.model_fields)):
+    if unknown := sorted({*names, *defaults} - set(model.model_fields)) or sorted(set(narrowed) - {*names, *defaults}):
         raise ValueError(
             f"{model.__name__} has no setting {unknown[0]!r}.{did_you_mean(unknown[0], model.model_fields)}"
         )

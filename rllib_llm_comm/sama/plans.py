@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
@@ -18,7 +19,7 @@ from pydantic import BaseModel, Field
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
-from rllib_llm_comm.core.errors import UserError, did_you_mean, one_line
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 
@@ -100,7 +101,7 @@ DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
 """Ends of a subgoal: done; waited as told; not done for too long; or no longer possible."""
 
 
-def subgoal_figures(given: int, ends: Mapping[str, int]) -> dict[str, float]:
+def subgoal_figures(given: int, ends: Counter[str]) -> dict[str, float]:
     """Counts of an episode's subgoals, by their names in `episode_metrics`.
 
     Args:
@@ -271,7 +272,7 @@ class PlanRequest:
 
 def no_plan(error: ChatError) -> UserError:
     """Error for an episode that cannot be played for want of a plan."""
-    why = one_line(str(error)).rstrip(".")
+    why = " ".join(str(error).split()).rstrip(".")
     return UserError(
         f"The planner made no plan, so that the episode does not count ({why}); see that the chat model's server "
         "runs and that `base_url` and `model` are right, or give another model or planner."

@@ -197,7 +197,7 @@ def test_a_checkpoint_that_came_after_the_state_is_gone_on_from_and_not_written_
 
 @pytest.mark.parametrize("score", ["null", None, 0.5])
 def test_a_score_that_is_no_number_ranks_as_none(score, tmp_path):
-    """Seals of earlier versions tell a NaN of float32 as a text."""
+    """A NaN of float32 may be told as a text."""
     make_key()
     for number, told in enumerate((1.0, score)):
         folder = tmp_path / f"checkpoint_00000{number}"

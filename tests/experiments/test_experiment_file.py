@@ -51,6 +51,9 @@ def test_an_old_key_of_a_file_is_the_option_of_that_name():
         of_file = parse_experiments({"a": {"run": "PPO", "env": "E-v0", "checkpoint_score_attr": key}}, "f")["a"]
         how = of_file.checkpoint_config
         assert (how.checkpoint_score_attribute, how.checkpoint_score_order) == kept
+        both = {"checkpoint_score_attr": key, "checkpoint_config": {"checkpoint_score_attribute": "other"}}
+        how = parse_experiments({"a": {"run": "PPO", "env": "E-v0", **both}}, "f")["a"].checkpoint_config
+        assert (how.checkpoint_score_attribute, how.checkpoint_score_order) == ("other", "max")
         given = TrainSettings(checkpoint_score_attr=key).checkpoint_keys()
         assert (given["checkpoint_score_attribute"], given["checkpoint_score_order"]) == kept
 

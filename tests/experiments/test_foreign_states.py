@@ -88,7 +88,7 @@ for stage in map(Path, sys.argv[1:]):
     assert not quiet(lambda: last_row(stage))
     print("done")
 """
-NAMES = [SIGNATURE, "stage.json", "complete.json", STATE, STATE_COPY, "result.json", "progress.csv"]
+NAMES = [SIGNATURE, "stage.json", STATE, STATE_COPY, "result.json", "progress.csv"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")

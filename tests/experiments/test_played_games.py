@@ -46,6 +46,14 @@ def refused_file(told, folder, **stages):
     assert not list(folder.rglob("stage.json"))
 
 
+def test_emma_reads_maps_so_that_its_actions_may_be_others_in_an_evaluation(tmp_path):
+    emma = {
+        **learning("EMMA", env_config={"layout": "cramped_room"}),
+        "env": "rllib_llm_comm/overcooked_ai_subgoals-v0",
+    }
+    fits(tmp_path, cooks=emma, games=played_by(env_config={"action_level": "goal_cell", "commit": False}))
+
+
 @pytest.mark.parametrize("run", ["evaluate", "replay"])
 def test_a_guess_in_the_game_of_a_stage_to_come_is_refused_where_nothing_is_hidden(tmp_path, run):
     games = played_by(run, planner={"name": "guessing"})

@@ -148,6 +148,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     """
 
     network: ClassVar[str] = "emma"
+    acts_by_vectors: ClassVar[bool] = False
     settings_models = {
         **MAPPOConfig.settings_models,
         "training": EMMATraining,

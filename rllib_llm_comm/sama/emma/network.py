@@ -496,7 +496,7 @@ class EmmaNetwork(nn.Module):
             told = torch.stack([self._of_manual(text, device) for text in texts])
             table = told[pairs[:, 0].to(device)] + self._of_subgoals(goals, device)[pairs[:, 1].to(device)]
             return self.actor.mixed_in(table), rows.to(device)
-        # Optimizers and `load_state_dict` raise the version of a weight; who puts another one there, its address.
+        # Optimizers (fused ones do not) and `load_state_dict` raise a version; another weight has another address.
         readers = (*self.actor.grounding.parameters(), self.actor.mix.weight)
         stamp = tuple((one._version, one.data_ptr()) for one in readers)
         self._manuals.require(stamp)
