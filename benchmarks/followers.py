@@ -21,6 +21,7 @@ import torch
 
 from harness import Row, compare, main
 from rllib_llm_comm import EMMAConfig, load_policy, make_env
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.sama.emma.network import EmmaEncoder, EmmaNetwork
@@ -107,8 +108,8 @@ def seats(options: argparse.Namespace) -> Row:
         rng = np.random.default_rng(0)
         seen, infos = env.reset(seed=0)
         while env.agents:
-            asked = {agent: seen[agent]["action_mask"] for agent in env.agents if infos[agent]["needs_action"]}
-            seen, _, _, _, infos = env.step({a: int(rng.choice(np.flatnonzero(mask))) for a, mask in asked.items()})
+            free = {agent: np.flatnonzero(seen[agent]["action_mask"]) for agent in asked(env.agents, infos)}
+            seen, _, _, _, infos = env.step({agent: int(rng.choice(choices)) for agent, choices in free.items()})
 
     seconds = compare(play, forgetful(play), options.rounds, clock=time.process_time)
     found = [1000 * one / horizon for one in seconds]

@@ -125,7 +125,7 @@ def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path, cap
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"chat": {}}, "`play.config.chat.model` is missing"), ({}, "chat"),
+        ({"chat": {}}, "In `play.config.chat`: `model` is missing"), ({}, "chat"),
         ({"chat": {"local": "smollm2", "temprature": 1}}, "Did you mean 'temperature'"),
         ({"chat": {"model": "m"}, "episodes": 0}, "play.config.episodes"),
         ({"chat": {"cassette": "no_such_tape.jsonl"}}, "no_such_tape.jsonl"),
