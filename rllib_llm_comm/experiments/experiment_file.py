@@ -95,6 +95,15 @@ class CheckpointSettings(Settings):
     """True if the end of a run is saved in any case."""
 
 
+class TrialResources(Settings):
+    """What a trial's process with the learner reserves in Ray; `None`: what the algorithm's settings ask for."""
+
+    cpu: int | None = Field(default=None, ge=0)
+    """CPUs, RLlib's `num_cpus_for_main_process`."""
+    gpu: float | None = Field(default=None, ge=0)
+    """GPUs, RLlib's `num_gpus_per_learner`."""
+
+
 class Experiment(Settings):
     """One entry of an experiment file: what runs, on what, until when."""
 
@@ -116,8 +125,8 @@ class Experiment(Settings):
     """Name of a Tune trial scheduler, such as `ASHA` or `PBT`."""
     scheduler_config: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the scheduler."""
-    resources_per_trial: dict[str, Any] = Field(default_factory=dict)
-    """`{"cpu": ..., "gpu": ...}` of the process that holds the learner."""
+    resources_per_trial: TrialResources = Field(default_factory=TrialResources)
+    """CPUs (`cpu`) and GPUs (`gpu`) of the process that holds the learner."""
     restore: str | None = None
     """Checkpoint from which every trial starts."""
     max_failures: int = Field(default=0, ge=-1)

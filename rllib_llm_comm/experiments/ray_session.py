@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, one_line, require_number
+from rllib_llm_comm.core.errors import UserError, one_line
 from rllib_llm_comm.experiments.console import import_modules, out, require_writable
 from rllib_llm_comm.experiments.search_space import first_point
 
@@ -82,14 +82,6 @@ class Demand:
                     f"A trial of `{stage}` needs {needed:g} {name}s but Ray has {have.get(name, 0):g}: "
                     f"{self.reasons[name]}; set less in its `config:` or `resources_per_trial:`, or {larger}."
                 )
-
-
-def check_resources(stage: str, resources: Mapping[str, Any]) -> None:
-    """Refuses `resources_per_trial` of a stage with an unknown key, or a value that is no number of at least 0."""
-    for key, value in resources.items():
-        if key not in ("cpu", "gpu"):
-            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.", "unknown")
-        require_number(f"{stage}.resources_per_trial.{key}", value, 0)
 
 
 def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:

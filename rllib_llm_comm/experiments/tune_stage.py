@@ -44,7 +44,6 @@ from rllib_llm_comm.experiments.prerequisites import (
 from rllib_llm_comm.experiments.ray_session import (
     RaySession,
     available_cpus,
-    check_resources,
     cpus_alone,
     demand,
     ray_is_local,
@@ -101,7 +100,6 @@ def check(
     experiment = stage.experiment
     algorithm = find_algorithm(experiment.run, kinds)
     _check_scheduler(stage, algorithm)
-    check_resources(stage.name, experiment.resources_per_trial)
     if experiment.restore and experiment.restore not in stage.to_come and not Path(experiment.restore).is_dir():
         raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
     if experiment.restore not in stage.to_come:
@@ -281,10 +279,11 @@ def _plain_config(experiment: Experiment) -> dict[str, Any]:
     config = dict(experiment.config)
     if experiment.env is not None:
         config["env"] = experiment.env
-    if "cpu" in experiment.resources_per_trial:
-        config["num_cpus_for_main_process"] = experiment.resources_per_trial["cpu"]
-    if "gpu" in experiment.resources_per_trial:
-        config["num_gpus_per_learner"] = experiment.resources_per_trial["gpu"]
+    asked = experiment.resources_per_trial
+    if asked.cpu is not None:
+        config["num_cpus_for_main_process"] = asked.cpu
+    if asked.gpu is not None:
+        config["num_gpus_per_learner"] = asked.gpu
     return config
 
 
