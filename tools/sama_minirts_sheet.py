@@ -8,8 +8,8 @@ recording that it names (`with`).
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
+import lzma
 import re
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,7 @@ def record(target: Path, scratch: Path) -> int:
     assert isinstance(planner, ChatPlanner)
     head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
-    target.write_bytes(gzip.compress(text.encode(), mtime=0))
+    target.write_bytes(lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME))
     return len(lines) - 1
 
 
@@ -221,7 +221,7 @@ def _main() -> None:
     import tempfile
 
     parser = argparse.ArgumentParser(description=__doc__)
-    target = recording("any").parent / "sama_minirts.jsonl.gz"
+    target = recording("any").parent / "sama_minirts.jsonl.xz"
     parser.add_argument("--out", type=Path, default=target, help="the recording")
     with tempfile.TemporaryDirectory() as scratch:
         print(f"{record(parser.parse_args().out, Path(scratch))} answers")

@@ -10,8 +10,8 @@ recordings that it names (`with`).
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
+import lzma
 import re
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -38,7 +38,7 @@ NOTE = (
     "model was asked for them. They show what the stages do with good answers, not how well a model plans. The "
     "recordings that it includes (`with`) hold answers of Claude, which was asked by hand, not through its API."
 )
-INCLUDED = ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_code.jsonl.gz"]
+INCLUDED = ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_code.jsonl.xz"]
 LAYOUT, STATES, TRIALS = "cramped_room", 40, 3
 HOW = {"name": "sama", "menu": "none", "examples": 0, "history": False, "memory": "round"}
 ALSO = {"examples": 1, "memory": "episode"}  # what these settings add decides nothing about answers of a sheet
@@ -320,7 +320,7 @@ def record(target: Path, scratch: Path) -> int:
     every = [asked, {**asked, **ALSO}, {**asked, "ahead": AHEAD}, {**asked, **ALSO, "ahead": AHEAD}]
     head = {**json.loads(lines[0]), "with": INCLUDED, "without": WITHOUT, ANSWERS_TO: every}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
-    target.write_bytes(gzip.compress(text.encode(), mtime=0))
+    target.write_bytes(lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME))
     return len(lines) - 1
 
 
@@ -415,7 +415,7 @@ def _main() -> None:
     import tempfile
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=recording("any").parent / "sama.jsonl.gz", help="the recording")
+    parser.add_argument("--out", type=Path, default=recording("any").parent / "sama.jsonl.xz", help="the recording")
     with tempfile.TemporaryDirectory() as scratch:
         print(f"{record(parser.parse_args().out, Path(scratch))} answers")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import os
 from collections.abc import Mapping
 from importlib import resources
@@ -19,13 +19,13 @@ from rllib_llm_comm.sama.preparation import CodeIndex, split_code
 if TYPE_CHECKING:
     from rllib_llm_comm.sama.planners.chat import QuestionSettings
 
-_ENDINGS = (".jsonl", ".jsonl.gz")
+_ENDINGS = (".jsonl", ".jsonl.xz")
 _PLACE = "docs/results/planning/recordings"
 _IN_CLONES = (
-    "claude_forced_coordination.jsonl.gz", "claude_minirts.jsonl.gz", "claude_officer_0.jsonl.gz",
-    "claude_officer_1.jsonl.gz", "claude_officer_2.jsonl.gz", "claude_plans.jsonl.gz", "claude_rewards.jsonl",
-    "claude_states.jsonl.gz", "manual_overcooked_text.jsonl.gz", "smollm2_actions.jsonl.gz", "smollm2_plans.jsonl.gz",
-    "smollm2_rewards.jsonl.gz", "smollm2_states.jsonl.gz",
+    "claude_forced_coordination.jsonl.xz", "claude_minirts.jsonl.xz", "claude_officer_0.jsonl.xz",
+    "claude_officer_1.jsonl.xz", "claude_officer_2.jsonl.xz", "claude_plans.jsonl.xz", "claude_rewards.jsonl",
+    "claude_states.jsonl.xz", "manual_overcooked_text.jsonl.xz", "smollm2_actions.jsonl.xz", "smollm2_plans.jsonl.xz",
+    "smollm2_rewards.jsonl.xz", "smollm2_states.jsonl.xz",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def recorded_code(name: str) -> CodeIndex:
     Args:
         name: Name of the copy, such as "kitchen_source".
     """
-    with gzip.open(recording("any").parent / f"{name}.json.gz", "rt", encoding="utf-8") as file:
+    with lzma.open(recording("any").parent / f"{name}.json.xz", "rt", encoding="utf-8") as file:
         sources: dict[str, str] = json.load(file)["files"]
     return CodeIndex(piece for path, source in sources.items() for piece in split_code(source, path))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import pickle
 import socket
 
@@ -51,8 +51,8 @@ def test_a_session_plays_back_without_network(tape, no_network):
 
 
 def test_a_packed_session_plays_back_and_cannot_grow(tape):
-    packed = tape.with_suffix(".jsonl.gz")
-    packed.write_bytes(gzip.compress(tape.read_bytes()))
+    packed = tape.with_suffix(".jsonl.xz")
+    packed.write_bytes(lzma.compress(tape.read_bytes()))
     assert Cassette(packed).complete("hi", "s") == "re: hi"
     with pytest.raises(UserError, match="is packed and cannot grow"):
         Cassette(packed, ChatClient("tiny"))

@@ -155,6 +155,6 @@ def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(game, tmp
     for page in ("report/report.html", "replay/replay.html"):
         assert "written by hand" in (tmp_path / "results/sama" / page).read_text(), page
     told = results(tmp_path, "trials_1")["summary"]
-    assert told["answers_from"].startswith(f"recording {game}.jsonl.gz (written by hand")
+    assert told["answers_from"].startswith(f"recording {game}.jsonl.xz (written by hand")
     assert told["metrics"]["plans_by_cassette"] > 0 and not told["metrics"].get("plans_by_rules")
     assert "answers_from" not in results(tmp_path, "random")["summary"]

@@ -51,13 +51,13 @@ def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        *(({"menu": "possible", "chat": {"cassette": name}}, f"`menu` is 'possible' .*'{name}.jsonl.gz'")
+        *(({"menu": "possible", "chat": {"cassette": name}}, f"`menu` is 'possible' .*'{name}.jsonl.xz'")
           for name in ("sama", "sama_frozen_lake", "sama_minirts")),
         ({"memory": "episode"}, "`memory` is 'episode'"),
         ({"examples": 1, "memory": "episode", "ahead": 4}, "`ahead` is 4"),  # the rest was recorded, too
         ({"ahead": 3}, "`ahead` 0 or 8 alone"),
         ({"examples": 1, "memory": "round"}, "`examples` is 1 .*`examples` 0 alone where `memory` is 'round'"),
-        ({"translation": ""}, "'sama.jsonl.gz' .* a translation alone"),
+        ({"translation": ""}, "'sama.jsonl.xz' .* a translation alone"),
     ],
 )  # fmt: skip
 def test_a_switch_that_a_recording_cannot_answer_demands_a_model(change, told):

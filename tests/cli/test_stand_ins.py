@@ -106,7 +106,7 @@ def test_commands_name_it_at_their_start_and_end_and_in_their_files(words, file,
 
 def test_a_recording_of_rewards_and_a_planner_in_an_evaluation(here):
     out = run("planning", "rewards")
-    assert begins(dict.fromkeys(told(out)), "planner cassette: recording claude_reward_code.jsonl.gz (claude, ")
+    assert begins(dict.fromkeys(told(out)), "planner cassette: recording claude_reward_code.jsonl.xz (claude, ")
     planned = ["--env-config", '{"horizon": 20, "subgoals": "planner"}', "--planner", "scripted", "--json", "e.json"]
     run("evaluate", "zoo:emma_cramped_room", "--episodes", 1, *planned)
     assert begins(json.loads((here / "e.json").read_text())["stand_ins"], PLANNER)
@@ -128,7 +128,7 @@ def test_it_is_found_wherever_settings_name_it(tmp_path):
     tape = {"cassette": "sama"}
     asked = {"planner": {"name": "sama", "chat": tape}, "subgoal_rewards": {"name": "chat", "chat": tape}}
     phrases = stand_ins(asked, {"chat": tape})
-    assert begins(phrases, "planner sama: recording sama.jsonl.gz (", "chat model: recording sama.jsonl.gz (")
+    assert begins(phrases, "planner sama: recording sama.jsonl.xz (", "chat model: recording sama.jsonl.xz (")
     assert stand_ins({"chat": {"model": "gpt", "cassette": "grows.jsonl"}}) == []
     assert begins(stand_ins({"pool": [{"policy": "zoo:door", "speech": "none"}]}), READER, COOK)
     # What is not there, or is nothing of the kind, is told where it is used.

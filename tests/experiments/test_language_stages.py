@@ -133,7 +133,7 @@ def test_a_report_of_no_stage_is_refused(tmp_path):
 def test_the_recording_includes_others_and_knows_the_author_of_each_answer(tmp_path):
     tape = Cassette(recording("sama"))
     assert set(tape._authors.values()) == {"claude", "written by hand"}
-    assert tape.header["with"] == ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_code.jsonl.gz"]
+    assert tape.header["with"] == ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_code.jsonl.xz"]
     for other in ("../up.jsonl", "/etc/passwd", "missing.jsonl"):
         path = tmp_path / "tape.jsonl"
         path.write_text(json.dumps({"cassette": 1, "with": [other]}) + "\n")
