@@ -29,7 +29,8 @@ _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_la
 
 
 def check_adapters(stages: Sequence[Stage]) -> None:
-    """Refuses adapters from stages that train none of the role, or with another base model, prompts or shape.
+    """Refuses adapters from stages that train none of the role, or with another base model, prompts or shape, and
+    messages shorter than those that the adapter learned.
 
     Raises:
         UserError: If two stages differ for certain.
@@ -42,6 +43,8 @@ def check_adapters(stages: Sequence[Stage]) -> None:
             if source is not None and (own := _model_of(stage)):
                 _check_role(f"{stage.name}.config.{setting}", role, source)
                 _check_same_model(f"{stage.name}.config", role, own, source)
+                if role == "message":
+                    _check_words(stage, source, _rows_of(source, named))
 
 
 def _check_role(place: str, role: str, source: Stage) -> None:
@@ -69,6 +72,27 @@ def _check_same_model(place: str, role: str, own: Mapping[str, str], source: Sta
                 f"`{place}.{name}` is {value!r}, but the {role} adapter that it takes over from `{source.name}` is "
                 f"trained {how} {other!r}; give both stages the same."
             )
+
+
+def _check_words(stage: Stage, source: Stage, labels: Stage | None) -> None:
+    """Refuses to cut messages that the adapter learned in full."""
+    if labels is None or labels.experiment.run != "collect_labels":
+        return
+    taught = STAGE_KINDS[labels.experiment.run].settings(labels).max_message_words
+    own = stage.experiment.config.get("max_message_words")
+    longest = getattr(default_config(stage.experiment.run), "max_message_words", None) if own is None else own
+    if isinstance(longest, int) and longest < taught:
+        raise UserError(
+            f"`{stage.name}.config.max_message_words` is {longest}, but the message adapter that it takes over from "
+            f"`{source.name}` learns messages of up to {taught} words (`{labels.name}.config.max_message_words`); give "
+            "both stages the same."
+        )
+
+
+def _rows_of(stage: Stage, named: Mapping[str, Stage]) -> Stage | None:
+    """The stage that leaves the rows from which a stage learns."""
+    config = stage.experiment.config
+    return source_of(config.get("input_", config.get("input")), named)
 
 
 def _model_of(stage: Stage) -> dict[str, str]:
@@ -111,7 +135,7 @@ def check_rows(stages: Sequence[Stage]) -> None:
     """Refuses to learn from what another stage than one that collects such rows leaves."""
     named = {stage.name: stage for stage in stages}
     for stage in stages:
-        source = source_of(stage.experiment.config.get("input_"), named)
+        source = _rows_of(stage, named)
         if source is None or stage.experiment.run in STAGE_KINDS:
             continue
         form = getattr(default_config(stage.experiment.run), "form", None)

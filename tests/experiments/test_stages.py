@@ -286,6 +286,19 @@ def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source)
         take(**{setting: f"${{{source}}}"})
 
 
+@pytest.mark.parametrize("input_", ["input", "input_"])
+def test_messages_are_not_cut_shorter_than_they_were_taught(tmp_path, input_):
+    specs = {
+        "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"max_message_words": 12}},
+        "said": {"run": "MessageSFT", "config": {input_: "${labels}"}},
+        "verco": {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "${said}"}},
+    }
+    with pytest.raises(UserError, match="`verco.config.max_message_words` is 10, .*`labels.config.max_message_words`"):
+        check(specs, tmp_path)
+    specs["verco"]["config"]["max_message_words"] = 12
+    check(specs, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("setting", "value"), [("lora_r", 4), ("lora_alpha", 8), ("lora_layers", 1), ("lora_target_modules", ["q_proj"])]
 )
