@@ -45,7 +45,7 @@ EMBEDDED_MINIRTS = "embedded_minirts"
 EMBEDDED_SOUP = "embedded_soup"
 PACKAGED = {
     EMBEDDED: "0.5 M parameters, has read what the scripted cook does and says in made-up kitchens",
-    EMBEDDED_MINIRTS: "0.5 M parameters, has read what scripted commanders do and say in the game's own maps",
+    EMBEDDED_MINIRTS: "0.5 M parameters, has read what scripted commanders do and say in the strategy game's own maps",
     EMBEDDED_SOUP: "0.5 M parameters, has read what planners by rules do in made-up onion-soup kitchens",
 }
 """Tiny models that come with the package, in place of a large one, and what they have read."""
