@@ -27,6 +27,7 @@ from rllib_llm_comm.policies.policy import planning_of
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
+from rllib_llm_comm.sama.planner_seats import SEATS
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
@@ -84,7 +85,9 @@ def play_planned(
     by, settings = _planning_of(policy, planning), dict(env_config or {})
     for name, value in {"trials": trials, "patience": (planning or {}).get("patience")}.items():
         if by is None and value is not None:
-            raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
+            plan = policy.manifest is not None and policy.manifest.env in SEATS
+            remedy = "omit it: these agents are planners" if plan else "set `planner`, too"
+            raise UserError(f"`{name}` is {value!r} but nobody plans; {remedy}.")
     model, planner, make_env = _maker(policy, planning, by, settings)
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:

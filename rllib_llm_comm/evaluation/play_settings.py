@@ -45,8 +45,8 @@ class PlaySettings(CommonPlaySettings, Loading):
     """How a trained policy plays; what is not given is as in its training."""
 
     planner: str | dict[str, Any] | None = None
-    """Who says what agents shall do: scripted, plan4mc, one of your own (`--import`), "none": nobody, or a mapping with
-    `name` and settings."""
+    """Who says what agents shall do: scripted, plan4mc, trained:CHECKPOINT, one of your own (`--import`), "none":
+    nobody, or a mapping with `name` and settings."""
     patience: int | None = Field(None, ge=1)
     """Game steps after which a subgoal counts as not done."""
     trials: int | None = Field(None, ge=0)

@@ -16,7 +16,7 @@ from rllib_llm_comm.policies.find_checkpoint import is_on_hub
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.sama.planners import TRAINED, planner_stands_in
+from rllib_llm_comm.sama.planners import TRAINED, planner_stands_in, trained_policy
 from rllib_llm_comm.sama.recordings import find_recording
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 
@@ -92,9 +92,10 @@ def _cloned(player: Any) -> str:
 
 def _planner(planner: Any) -> list[str]:
     if isinstance(planner, str) and planner.startswith(TRAINED):
-        return _policy(planner.removeprefix(TRAINED))
+        return [f"planner's {phrase}" for phrase in _policy(planner.removeprefix(TRAINED))]
     inside = _found({k: v for k, v in planner.items() if k != "chat"}) if isinstance(planner, Mapping) else ()
-    return [planner_stands_in(planner), *inside]
+    whose = "planner's " if trained_policy(planner) else ""
+    return [planner_stands_in(planner), *(f"{whose}{phrase}" for phrase in inside)]
 
 
 def _chat(chat: Any) -> str:
@@ -114,7 +115,7 @@ def _policy(path: Any) -> list[str]:
 
 def _executor(executor: Any) -> list[str]:
     trained = isinstance(executor, str) and executor.startswith(TRAINED)
-    return _policy(executor.removeprefix(TRAINED)) if trained else []
+    return [f"executor's {phrase}" for phrase in _policy(executor.removeprefix(TRAINED))] if trained else []
 
 
 _POLICIES = (

@@ -41,7 +41,7 @@ from rllib_llm_comm.sama.preparation import open_game
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English (ours); a server counts by its own vocabulary."""
 EXAMPLE = "example"
-_COLUMNS = ("stage", "asks", "questions a game", "requests", "tokens in", "tokens out, at most", "money, at most")
+_COLUMNS = ("stage", "asks", "questions a game", "requests", "tokens in", "tokens out", "money")
 
 
 class Price(Settings):
@@ -164,8 +164,9 @@ def tell(stages: Sequence[Stage], prices: str | None, done: Collection[str] = ()
     texts.append(["all, without recordings", "", "", *(f"{one} + ?" if more else one for one in sums)])
     print_table([list(_COLUMNS), *texts])
     say(
-        f"Tokens in: {CHARACTERS_PER_TOKEN} characters each. Games are counted by one in which rules plan and follow; "
-        "answers that cannot be used, and rounds that are put back (`trials`), cost more."
+        f"Tokens in: {CHARACTERS_PER_TOKEN} characters each; out: answers of full length (`max_tokens`). Requests are "
+        "estimates: games are counted by one in which rules plan and follow; answers that cannot be used, and rounds "
+        "that are put back (`trials`), cost more."
     )
     if len(known) < len(rows):
         say(
@@ -201,6 +202,8 @@ def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple
             asked = [_STAGES[stage.experiment.run](stage, by_name)]
         elif stage.experiment.run in ("evaluate", "replay"):
             asked = list(_games(stage, by_name, played))
+        elif stage.experiment.run == "play_planners":
+            asked = _games_of_seats(stage, played)
         elif stage.experiment.run == "collect_labels":
             asked = _labels(stage, config)
         else:
@@ -309,7 +312,43 @@ def _games_of(
     if env is None or config.get("curve") or (disturbed and planner.get("ahead")):
         return None
     patience = config.get("patience") or source.get("patience") or PlanningSettings.defaults()["patience"]
+    trained = source_of(checkpoint, stages)
+    games = episodes * max(1, 1 if trained is None else trials_of(trained.experiment))
     rounds = config.get("trials") is not None
+    return _asked_in_games(games, env, settings, planner, chat, patience, rounds, played, once)
+
+
+def _games_of_seats(stage: Stage, played: dict[str, int | None]) -> list[StageQuestions]:
+    """The questions of games of planners' seats, per planner that asks a chat model; its answers are kept apart."""
+    from rllib_llm_comm.sama.planner_seats import SEATS, SeatSettings
+
+    given, env = STAGE_KINDS[stage.experiment.run].settings(stage), SEATS[str(stage.experiment.env)].game_id
+    seats = SeatSettings.checked(f"{stage.name}.config.env_config", given.env_config)
+    game = {**planning_game(make_env(env, **seats.game)).played_with, **seats.game}
+    found = []
+    for planner in given.planners():
+        if chats := chats_in(planner):
+            asked = None
+            with suppress(UserError):
+                asked = _asked_in_games(
+                    given.episodes, env, game, planner, chats[0], seats.patience, False, played, True
+                )
+            found.append(asked or StageQuestions(None, 0, PLAN, chats[0]))
+    return found
+
+
+def _asked_in_games(
+    games: int,
+    env: str,
+    settings: Mapping[str, Any],
+    planner: Mapping[str, Any],
+    chat: Mapping[str, Any],
+    patience: int,
+    rounds: bool,
+    played: dict[str, int | None],
+    once: bool,
+) -> StageQuestions | None:
+    """The questions of a planner in so many games; `None` where nobody can tell. `played`: plans of games so far."""
     key = repr((env, settings, patience, rounds))
     if key not in played:
         played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds)
@@ -323,8 +362,6 @@ def _games_of(
     per_game = math.ceil(plans / max(1, int(planner.get("ahead", 0)) / 2)) * each
     if planner.get("opening"):
         per_game = min(per_game, int(planner["opening"]) * each)
-    trained = source_of(checkpoint, stages)
-    games = episodes * max(1, 1 if trained is None else trials_of(trained.experiment))
     asked = int(once and bool(planner.get("objects", True)))
     return StageQuestions(asked + games * per_game, prompt, PLAN, chat, float(per_game))
 

@@ -107,6 +107,9 @@ def planning_to_check(config: Any) -> dict[str, Any]:
     return {**config.planning_settings(), "planner": planner, "subgoal_rewards": "exact"}
 
 
+_OF_EXECUTORS = ("greedy", "base_model", "max_prompt_tokens")
+
+
 def without_missing(settings: Mapping[str, Any], to_come: tuple[str, ...]) -> dict[str, Any]:
     """Settings of an environment, however nested, without texts that name a path `to_come`, at which nothing is yet.
 
@@ -118,7 +121,7 @@ def without_missing(settings: Mapping[str, Any], to_come: tuple[str, ...]) -> di
     }
     there = {key: value for key, value in kept.items() if not any(path in str(value) for path in to_come)}
     waits = "executor" in settings and "executor" not in there
-    return {key: value for key, value in there.items() if not (waits and key in ("greedy", "base_model"))}
+    return {key: value for key, value in there.items() if not (waits and key in _OF_EXECUTORS)}
 
 
 def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ from rllib_llm_comm.experiments.search_space import flat_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.planning_settings import ReflectionSettings
+from rllib_llm_comm.sama.planners import trained_policy, trained_view
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Executor, PlannerScores
@@ -172,7 +173,7 @@ def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any
 def require_prompts(planner: PlannerSettings, what: str) -> None:
     """Refuses a planner that reads no prompts in a comparison of prompts; `what` is compared, in words."""
     name = with_settings(planner)["name"]
-    if name in RULES:
+    if name in RULES or trained_policy(planner) is not None:
         chat, tape = {"name": "chat", "chat": {"model": "gpt-4o"}}, {"name": "cassette", "cassette": "plans.jsonl"}
         raise UserError(
             f"`--planner` is {name!r}, which asks no language model, so that {what} change nothing; give one that "
@@ -345,7 +346,7 @@ def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerS
     Raises:
         UserError: If one is there twice.
     """
-    flat = [(_short(planner), dict(flat_settings(with_settings(planner)))) for planner in planners]
+    flat = [(planner_label(planner), dict(flat_settings(with_settings(planner)))) for planner in planners]
     found: dict[str, PlannerSettings] = {}
     for planner, (name, own) in zip(planners, flat, strict=True):
         others = [other for other_name, other in flat if other_name == name]
@@ -359,12 +360,14 @@ def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerS
     return found
 
 
-def _short(planner: PlannerSettings) -> str:
+def planner_label(planner: PlannerSettings) -> str:
+    """A planner in tables and reports: its name, whom it asks or its checkpoint, and what that sees."""
+    sees = ", sees truth" if trained_view(planner) == "truth" else ""
     if isinstance(planner, str):
-        return planner
+        return f"{planner}{sees}"
     if planner.get("policy"):
         how = " greedy" if planner.get("greedy") else ""
-        return f"{planner['name']}:{short_path(Path(str(planner['policy'])))}{how}"
+        return f"{planner['name']}:{short_path(Path(str(planner['policy'])))}{how}{sees}"
     chat = planner["chat"] if isinstance(planner.get("chat"), Mapping) else {}
     source = chat.get("model") or planner.get("cassette") or chat.get("cassette") or chat.get("local")
     return f"{planner.get('name')} ({Path(str(source)).name})" if source else str(planner.get("name"))

@@ -14,8 +14,10 @@ from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomic
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.evaluation.study_results import COSTS, asked_in_training, read_rows
 from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.planning_run import planner_label
 from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
+from rllib_llm_comm.sama.planners import trained_policy
 from rllib_llm_comm.sama.plans import OWN, RANDOM, RULES, authors_in
 
 _PLAYED = (
@@ -172,9 +174,8 @@ def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
     """The rows of a stage: one, or one for each checkpoint of a learning curve."""
     config = record.settings.get("config", {})
     planner = config.get("planner") or "as in training"
-    sees = f", sees {planner['view']}" if isinstance(planner, Mapping) and "view" in planner else ""
     same = {
-        "planner": f"{planner.get('name')}{sees}" if isinstance(planner, Mapping) else planner,
+        "planner": _planner(planner),
         "trials": "no rounds" if config.get("trials") is None else config["trials"],
     }
     rows = []
@@ -185,6 +186,14 @@ def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
         figures["seconds_per_game"] = _figure(told.get("seconds_per_game", ""))
         rows.append({"name": name, **same, **figures, "metrics": dict(told.get("metrics", {}))})
     return rows
+
+
+def _planner(planner: str | Mapping[str, Any]) -> str:
+    """A planner in the table: one that was trained with its checkpoint, others by name; and what it sees."""
+    if isinstance(planner, str) or trained_policy(planner) is not None:
+        return planner_label(planner)
+    sees = f", sees {planner['view']}" if "view" in planner else ""
+    return f"{planner.get('name')}{sees}"
 
 
 def _manual(record: StageRecord, folder: Path) -> dict[str, Any]:

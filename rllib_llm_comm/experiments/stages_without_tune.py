@@ -493,16 +493,21 @@ class PlayPlanners(StageKind):
         """Checks keys, values, the seats, and planners that should be there by now."""
         from rllib_llm_comm.experiments.planning_run import planners_by_label
         from rllib_llm_comm.sama.planner_seats import SEATS
+        from rllib_llm_comm.sama.planners.trained import TrainedPlanner
 
         settings, env = self.settings(stage), stage.experiment.env
         require_choice(f"{stage.name}.env", env, SEATS)
         there = without_missing(settings.env_config, stage.to_come)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game
-        with within(f"{stage.name}.config.planner"):
-            for planner in planners_by_label(settings.planners()).values():
-                if not stage.awaits(planner):
-                    make_planner(planner, planner_model(planner)).check_game(game)
+        for planner in planners_by_label(settings.planners()).values():
+            if not stage.awaits(planner):
+                with within(f"{stage.name}.config.planner"):
+                    made = make_planner(planner, planner_model(planner))
+                    made.check_game(game)
+                if isinstance(made, TrainedPlanner):
+                    with within(f"{stage.name}.config"):
+                        made.check_seats(settings.env_config)
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """All of `config:`, with the planners that it has by default."""

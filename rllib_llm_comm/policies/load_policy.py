@@ -27,6 +27,7 @@ def load_policy(
     teacher: str | Mapping[str, Any] | None = None,
     message_server: str | Mapping[str, Any] | None = None,
     reference: str | os.PathLike[str] | None = None,
+    max_prompt_tokens: int | None = None,
     trust: bool = False,
 ) -> TrainedPolicy:
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
@@ -46,6 +47,7 @@ def load_policy(
         message_server: Keys of `MessageServerSettings`, or `"none"`: the policy itself writes its messages.
         reference: A checkpoint or PEFT folder whose message adapter is the one from which the drift of messages is
             measured, in place of the one that the checkpoint carries if PPO trained its messages.
+        max_prompt_tokens: Longest prompt in tokens, if not that of the training: other games may have longer texts.
         trust: True if recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
             files, the message server, a base model's folder or hub id) are used as they are.
 
@@ -69,6 +71,7 @@ def load_policy(
         teacher=teacher,
         message_server=message_server,
         reference=reference,
+        max_prompt_tokens=max_prompt_tokens,
     )
     return policy
 
@@ -91,6 +94,8 @@ class Loading(Trust):
     """Who writes messages: a mapping with `base_url`, ..., or "none": the policy itself."""
     base_model: str | None = None
     """Where the base model lies, if not where it lay in training."""
+    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
+    """Longest prompt in tokens, where the texts of a game are longer than those of the training."""
     trust_own: bool = Field(False, exclude=True)
     """Take them from checkpoints that were written here (`policies.signatures`), as in a stage of a file whose
     checkpoints come from that file or another of the user's."""
@@ -122,5 +127,6 @@ class Loading(Trust):
             message_server=self.message_server,
             base_model=self.base_model,
             reference=None if reference is None else find_checkpoint(reference),
+            max_prompt_tokens=self.max_prompt_tokens,
             trust=self.trust or (self.trust_own and is_own_checkpoint(found)),
         )

@@ -153,9 +153,10 @@ def require_same_network(theirs: Mapping[str, Any], own: Mapping[str, Any], orig
 
 def require_silence(options: Mapping[str, Any], algorithm: str) -> None:
     """Raises a `UserError` if messages are set for agents of an algorithm that say nothing."""
-    for name in ("messages", "message_server", "base_model", "reference"):
+    for name in ("messages", "message_server", "base_model", "reference", "max_prompt_tokens"):
         if options.get(name) not in (None, "none"):
-            raise UserError(f"`{name}` is {options[name]!r} but agents of {algorithm} say nothing; omit it.")
+            lack = "say nothing" if name.startswith("message") or name == "reference" else "have no language model"
+            raise UserError(f"`{name}` is {options[name]!r} but agents of {algorithm} {lack}; omit it.")
 
 
 def require_bounded(setting: str, value: Any) -> None:

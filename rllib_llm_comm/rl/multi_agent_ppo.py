@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _NO_KL_LOSS = {"use_kl_loss": False, "kl_coeff": 0.0, "kl_target": None}
 """RLlib's settings of a loss on the KL divergence, as they are without one."""
 _APPLY = "rllib_llm_comm.sama.planning_config:apply_planning"
+_FROM_ANYWHERE = "rllib_llm_comm.sama.planners:from_anywhere"
 
 
 class PlanningConfigMixin(StrictConfigMixin):
@@ -60,7 +61,7 @@ class PlanningConfigMixin(StrictConfigMixin):
         """What a policy folder tells of the training; with the planning, as far as a file can hold it."""
         record = super().policy_record()
         if isinstance(self.planner, str | Mapping):
-            settings = self.planning_settings()
+            settings = {**self.planning_settings(), "planner": load(_FROM_ANYWHERE)(self.planner)}
             record["planning"] = {name: settings[name] for name in RECORDED}
         return record
 

@@ -36,9 +36,9 @@ so that others have to tell it the rest. `view`: "fog": what the team sees or re
 enemy, too (MiniRTS). `executor`: who carries subgoals out: "scripted" (the game's own player by rules) or
 "trained:CHECKPOINT" (EMMA, or what was trained under a planner; a path or `zoo:NAME`). Officers of MiniRTS obey
 commands, not subgoals: theirs is `executor` in `game`. `greedy`: whether a checkpoint takes its likeliest action.
-`base_model`: where its base model lies, if not where it lay in its training. `trust`: whether what it recorded is used
-where it reaches beyond this program. `patience`: game steps after which a subgoal ends. `reward_scale`: factor of
-rewards; scores stay.
+`base_model`: where its base model lies, if not where it lay in its training. `max_prompt_tokens`: its longest prompt,
+if texts are longer than in its training. `trust`: whether what it recorded is used where it reaches beyond this
+program. `patience`: game steps after which a subgoal ends. `reward_scale`: factor of rewards; scores stay.
 
 ### Version history
 
@@ -58,7 +58,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
@@ -106,13 +106,16 @@ class ActingCheckpoint(Settings):
     """Whether the checkpoint takes its likeliest action instead of a sampled one."""
     base_model: str | None = None
     """Place of its base model, if not that of its training."""
+    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
+    """Its longest prompt in tokens, where the texts of the game are longer than those of its training."""
     trust: bool = False
     """Whether what it recorded is used where it reaches beyond this program. What this user's own training wrote here
     needs none; a file cannot say so (`--trust`)."""
 
     def load(self, path: str | Path) -> TrainedPolicy:
         """The policy of the checkpoint."""
-        return Loading(base_model=self.base_model, trust=self.trust, trust_own=True).load(path)
+        room = self.max_prompt_tokens
+        return Loading(base_model=self.base_model, max_prompt_tokens=room, trust=self.trust, trust_own=True).load(path)
 
 
 class SeatSettings(GameSettings, ActingCheckpoint):
@@ -134,6 +137,19 @@ class SeatSettings(GameSettings, ActingCheckpoint):
     reward_scale: Annotated[float, Field(gt=0)] = 1.0
     """Rewards are multiplied by it; scores are not (ours)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_settings_of_the_game(cls, given: Any) -> Any:
+        for key in set(given).difference(cls.model_fields) if isinstance(given, Mapping) else ():
+            if not did_you_mean(str(key), cls.model_fields):
+                own = ", ".join(cls.model_fields)
+                raise UserError(
+                    f"`{key}` is no setting of planners' seats ({own}); one of the game belongs under `game`, as in "
+                    f"`game: {{{key}: ...}}`.",
+                    "unknown",
+                )
+        return given
+
     @field_validator("executor")
     @classmethod
     def _named(cls, value: str) -> str:
@@ -143,7 +159,7 @@ class SeatSettings(GameSettings, ActingCheckpoint):
 
     @model_validator(mode="after")
     def _of_a_checkpoint(self) -> Self:
-        for name in ("greedy", "base_model"):
+        for name in ("greedy", "base_model", "max_prompt_tokens"):
             if self.executor == SCRIPTED and getattr(self, name):
                 raise UserError(
                     f"`{name}` is {getattr(self, name)!r} but `executor` is {SCRIPTED!r}, to whom it means nothing; "
@@ -224,7 +240,8 @@ class PlannerSeats(Game):
         own: SeatSettings = self.chosen
         self._own = own
         self._policy = executor_of(own, self.game_id)
-        self.inner = make_env(self.game_id, **self._game_settings())
+        with within("game"):
+            self.inner = make_env(self.game_id, **self._game_settings())
         self.inner.observes_busy = False
         self.game = planning_game(self.inner)
         self.game.check_view(own.view)
@@ -429,7 +446,8 @@ def executor_of(own: SeatSettings, game_id: str) -> Any:
     """
     if own.executor == SCRIPTED:
         return None
-    policy = own.load(own.executor.removeprefix(TRAINED))
+    with within("executor"):
+        policy = own.load(own.executor.removeprefix(TRAINED))
     refuse_controls(policy, f"`executor` {own.executor!r}")
     manifest = policy.manifest
     require_executor(own.executor, str(manifest.env), manifest.env_config, manifest.planning is not None, game_id)

@@ -158,8 +158,8 @@ class PlanningGame(ABC):
             UserError: If this game hides nothing that could be told.
         """
         raise UserError(
-            f"`view` is 'truth' but {type(self).__name__} has nothing to tell beside what planners see; set `view` to "
-            "'fog', or write its `truth`."
+            f"`view` is 'truth' but the rules of this game hide nothing from planners; set `view` to 'fog' (a game of "
+            f"your own tells more by `truth` of its {type(self).__name__})."
         )
 
     def check_view(self, view: str) -> None:

@@ -455,7 +455,8 @@ class AnswerCounts:
         self._add("plans", plan.answered_by.decomposition)
         self._add("assignments", plan.answered_by.assignment)
         for one in plan.subgoals:
-            self._add("subgoals", one.answered_by)
+            if one.subgoal:  # those left to themselves are given none
+                self._add("subgoals", one.answered_by)
 
     def add_reflection(self, reflection: Reflection) -> None:
         """Counts a reflection."""

@@ -120,6 +120,7 @@ class LanguagePolicy(TalkingPolicy):
         teacher: str | Mapping[str, Any] | None = None,
         message_server: str | Mapping[str, Any] | None = None,
         reference: str | os.PathLike[str] | None = None,
+        max_prompt_tokens: int | None = None,
         **options: Any,
     ) -> Self:
         """The policy of a folder; all as of `load_policy`."""
@@ -127,6 +128,8 @@ class LanguagePolicy(TalkingPolicy):
         overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
         if base_model is not None:
             overrides["base_model"] = base_model
+        if max_prompt_tokens is not None:
+            overrides["max_prompt_tokens"] = max_prompt_tokens
         networks = load_networks(folder, manifest, reference=reference is not None, **overrides)
         if reference is not None:
             for agent, network in networks.items():

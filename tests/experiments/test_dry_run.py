@@ -57,10 +57,10 @@ def test_money_is_tokens_times_the_price_of_the_list_or_of_the_settings():
     prices = read_prices(EXAMPLE)
     asked = StageQuestions(20, 12_000, PLAN, {"model": "gpt-4"}, 20.0)  # SAMA's appendix: 20 questions of 3,000 tokens
     row = asked.row("games", prices)
-    assert row["tokens in"] == 60_000 and row["money, at most"] == pytest.approx(1.8 + 20 * TOKENS[PLAN] * 60 / 1e6)
+    assert row["tokens in"] == 60_000 and row["money"] == pytest.approx(1.8 + 20 * TOKENS[PLAN] * 60 / 1e6)
     own = {"model": "m", "price_per_million_input": 1.0, "max_tokens": 10}
-    assert StageQuestions(20, 12_000, PLAN, own).row("games", None)["money, at most"] == pytest.approx(0.06)
-    assert StageQuestions(20, 12_000, PLAN, {"cassette": "sama"}).row("games", prices)["money, at most"] == 0
+    assert StageQuestions(20, 12_000, PLAN, own).row("games", None)["money"] == pytest.approx(0.06)
+    assert StageQuestions(20, 12_000, PLAN, {"cassette": "sama"}).row("games", prices)["money"] == 0
     with pytest.raises(UserError, match="no price of 'gpt-5'"):
         StageQuestions(20, 12_000, PLAN, {"model": "gpt-5"}).row("games", prices)
 
@@ -107,6 +107,15 @@ def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plan
     file = ExperimentFile("f", parse_experiments(specs, "f"))
     rehearse(file, stages_of(specs, tmp_path), lambda small, _: rehearsed.append(list(small.experiments)))
     assert rehearsed == [["ruled.begun", "ruled"]]
+
+
+def test_games_of_seats_are_counted_for_each_planner_that_asks(tmp_path):
+    planners = ["scripted", *({"name": "sama", "chat": {"model": "m"}, "ahead": ahead} for ahead in (1, 4))]
+    seats = {"game": {"layout": "cramped_room", "horizon": 100}}
+    config = {"planner": planners, "env_config": seats, "episodes": 3}
+    stage = {"run": "play_planners", "env": "rllib_llm_comm/overcooked_ai_planner-v0", "config": config}
+    each, ahead = (one for _, one in questions(stages_of({"games": stage}, tmp_path)))
+    assert each.requests == 1 + 3 * each.per_game and each.per_game >= 1.5 * ahead.per_game > 0
 
 
 def test_a_sweep_over_planners_is_a_question_mark(tmp_path):

@@ -305,6 +305,7 @@ def test_one_question_a_game_opens_it_and_then_the_commanders_act_on_their_own()
         counts = ReflectivePlay(env, planning_game(env).player(), planner, trials=2).play(0).counts()
         assert len(server.requests) == 1 == counts["plan_questions"]
     assert counts["plans"] == 2 and counts["plans_kept"] == 1 and counts["subgoals_given"] == 2
+    assert not counts.get("subgoals_by_own")  # nobody gives those that are left to themselves any
 
 
 def test_after_the_opening_nobody_is_told_anything():

@@ -12,7 +12,7 @@ import pytest
 from chat_server import ChatServer
 from toys import language_model
 
-from rllib_llm_comm import SymbolicPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
+from rllib_llm_comm import EMMAConfig, SymbolicPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
@@ -24,6 +24,7 @@ from rllib_llm_comm.experiments.algorithm_settings import check_config, find_alg
 from rllib_llm_comm.experiments.env_settings import check_planned_environment
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import check_stages
+from rllib_llm_comm.experiments.planning_run import planner_label
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
@@ -32,7 +33,14 @@ from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
 from rllib_llm_comm.sama.planner_seats import SEATS
-from rllib_llm_comm.sama.planners import make_planner, planner_stands_in, stays_inside, trusting
+from rllib_llm_comm.sama.planners import (
+    from_anywhere,
+    make_planner,
+    planner_stands_in,
+    stays_inside,
+    trained_view,
+    trusting,
+)
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
@@ -167,8 +175,11 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
         (KITCHEN, {"executor": "trained:"}, ("executor", "invalid", "CHECKPOINT")),
         (KITCHEN, {"executor": "trained:zoo:told_salad"}, ("executor",)),
         (KITCHEN, {"executor": EMMA, "game": {"layout": "forced_coordination"}}, ("executor", "invalid", "5 x 5")),
-        (KITCHEN, {"game": {"layuot": "cramped_room"}}, ("layuot", "unknown")),
-        (KITCHEN, {"layout": "cramped_room"}, ("layout", "unknown")),
+        (KITCHEN, {"game": {"layuot": "cramped_room"}}, ("game.layuot", "unknown")),
+        (KITCHEN, {"layout": "cramped_room"}, ("layout", "unknown", "under `game`")),
+        (KITCHEN, {"seat": "central"}, ("seat", "unknown", "Did you mean 'seats'")),
+        (WAR, {"game": {"executor": "red"}}, ("game.executor", "invalid")),
+        (KITCHEN, {"executor": "trained:nowhere"}, ("executor",)),
         (KITCHEN, {"view": "truth"}, ("view",)), (KITCHEN, {"base_model": "somebody/model"}, ("base_model",)),
         (KITCHEN, {"greedy": True}, ("greedy",)), (WAR, {"game": {"told_to": ["alice"]}}, ("game.told_to",)),
     ],
@@ -335,7 +346,9 @@ def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
     assert stays_inside(planner) and not stays_inside("trained:some/repo")
     assert stays_inside("trained:zoo:told_salad") and not stays_inside({"name": "trained", "policy": 3})
     assert planner_stands_in(planner) == ""
-    assert stand_ins({"planner": planner}) == stand_ins(load_policy(path).manifest)
+    own = [f"planner's {phrase}" for phrase in stand_ins({"policy": "zoo:planner_cramped_room"})]
+    named = {"name": "trained", "policy": "zoo:planner_cramped_room"}
+    assert own and own == stand_ins({"planner": f"trained:{named['policy']}"}) == stand_ins({"planner": named})
     several = {"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}
     for settings, named in ((several, ["planner cassette", "planner scripted"]), ({}, ["planner scripted"])):
         found = stand_ins(STAGE_KINDS["play_planners"].loads(settings))
@@ -420,7 +433,7 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
         with pytest.raises(UserError, match=r"rows\.config\.env_config"):
             check(emma=stranger, rows=stage)
     lost = {**rows, "config": {"env_config": {**seats, "game": {"layout": "no_room"}}}}
-    with refused("rows.config.env_config.layout", "unknown"):
+    with refused("rows.config.env_config.game.layout", "unknown"):
         check(emma=emma, rows=lost)
     with pytest.raises(UserError, match="nowhere"):
         check(rows={**rows, "config": {"env_config": {**seats, "executor": "trained:nowhere"}}})
@@ -441,6 +454,46 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
         games_of(tmp_path, *planners, **{**salads, "env": SALAD_GAME})
     with pytest.raises(UserError, match="overcooked_text-v0"):
         games_of(tmp_path, f"trained:{path}")
+    other = {"central": "apart", "apart": "central"}[seats]
+    with pytest.raises(UserError, match="`env_config.seats` is '.*' was trained with"):
+        games_of(tmp_path, f"trained:{path}", env=SALAD, env_config={"game": TOLD, "seats": other})
+
+
+@one_kind_of_seats
+def test_tables_say_how_a_trained_planner_chooses_and_what_it_sees(trained, tmp_path):
+    copy = shutil.copytree(trained[1], tmp_path / "copy")
+    planner = {"name": "trained", "policy": str(copy)}
+    names = [planner_label(planner), planner_label({**planner, "greedy": True}), planner_label(f"trained:{copy}")]
+    assert names[1] == f"{names[0]} greedy" and names[2] == f"trained:{copy}" and trained_view(planner) == ""
+    record = json.loads((copy / "policy" / "policy.json").read_text())
+    seen = {**record, "env_config": {**record["env_config"], "view": "truth"}}
+    (copy / "policy" / "policy.json").write_text(json.dumps(seen))
+    assert planner_label(planner) == f"{names[0]}, sees truth" and planner_label(f"trained:{copy}").endswith("truth")
+    assert planner_label({"name": "disturbed", "planner": planner}) == "disturbed" and trained_view("scripted") == ""
+
+
+def test_a_record_names_its_planner_by_a_path_that_holds_everywhere(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    there = str(tmp_path / "mine")
+    assert from_anywhere("trained:mine") == f"trained:{there}" and from_anywhere("scripted") == "scripted"
+    assert from_anywhere({"name": "trained", "policy": "mine"}) == {"name": "trained", "policy": there}
+    around = {"name": "disturbed", "planner": "trained:mine"}
+    assert from_anywhere(around) == {**around, "planner": f"trained:{there}"}
+    assert from_anywhere("trained:zoo:planner_cramped_room") == "trained:zoo:planner_cramped_room"
+    assert EMMAConfig().planning(planner="trained:mine").policy_record()["planning"]["planner"] == f"trained:{there}"
+
+
+@one_kind_of_seats
+def test_longer_texts_than_in_its_training_need_more_room(trained):
+    short = {"name": "trained", "policy": trained[1], "max_prompt_tokens": 8}
+    game = PlannedSubgoals(make_env(SALAD_GAME, **TOLD, observe=["text"]), short)
+    with pytest.raises(UserError, match="`max_prompt_tokens` is 8"):
+        game.reset(seed=0)
+    game.close()
+    game = PlannedSubgoals(make_env(SALAD_GAME, **TOLD, observe=["text"]), {**short, "max_prompt_tokens": 600})
+    game.reset(seed=0)
+    assert game.planner.policy.network.settings.max_prompt_tokens == 600
 
 
 def games_of(folder, *planners, env=KITCHEN, **config):

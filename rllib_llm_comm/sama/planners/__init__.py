@@ -21,6 +21,7 @@ from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings, settings_of
 from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import (
     AroundPlanner,
@@ -258,6 +259,37 @@ def trained_policy(settings: str | Mapping[str, Any] | Planner | None) -> str | 
     given = {} if settings is None else _undisturbed(settings)
     policy = given.get("policy")
     return policy if given.get("name") == "trained" and isinstance(policy, str) else None
+
+
+def trained_view(settings: str | Mapping[str, Any] | Planner | None) -> str:
+    """What a trained planner reads of a game with fog (`view` of its seats), as its checkpoint recorded it.
+
+    Args:
+        settings: As of `trained_policy`.
+
+    Returns:
+        Empty of other planners, and where no checkpoint is, or it tells none.
+    """
+    policy = trained_policy(settings)
+    if policy is None:
+        return ""
+    from rllib_llm_comm.policies.policy_folder import find_policy  # with torch
+
+    with suppress(UserError):
+        return str(read_manifest(find_policy(policy)).env_config.get("view", ""))
+    return ""
+
+
+def from_anywhere(settings: str | Mapping[str, Any]) -> str | dict[str, Any]:
+    """Settings of a planner in which the path of a trained one holds in every folder, as a checkpoint records them."""
+    given = _named_settings(settings)
+    policy = given.get("policy")
+    if given.get("name") == "trained" and isinstance(policy, str) and Path(policy).exists():
+        here = str(Path(policy).absolute())
+        return f"{TRAINED}{here}" if isinstance(settings, str) else {**given, "policy": here}
+    if isinstance(given.get("planner"), str | Mapping):
+        return {**given, "planner": from_anywhere(given["planner"])}
+    return settings if isinstance(settings, str) else given
 
 
 def trusting(settings: Any) -> Any:

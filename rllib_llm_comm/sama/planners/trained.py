@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.sama.planner_seats import (
     CENTRAL,
     SEATS,
+    TRUTH,
     ActingCheckpoint,
     SeatSettings,
     refuse_controls,
@@ -52,7 +53,8 @@ class TrainedPlanner(Planner):
     def __init__(self, **settings: Any) -> None:
         chosen = self.settings_model(**settings)
         policy, self.greedy = chosen.policy, chosen.greedy
-        self.policy = chosen.load(policy)
+        with within("planner"):
+            self.policy = chosen.load(policy)
         self._path, self._env = str(policy), str(self.policy.manifest.env)
         if self._env not in SEATS:
             raise UserError(
@@ -64,7 +66,7 @@ class TrainedPlanner(Planner):
         read = {key: recorded[key] for key in ("seats", "view") if key in recorded}
         with within(f"{self.name}:{policy}"):
             seats = SeatSettings.checked("env_config", read)
-        self._central, self._view = seats.seats == CENTRAL, seats.view
+        self._seats, self._central, self._view = seats, seats.seats == CENTRAL, seats.view
         self._seed, self._memory = 0, self.policy.begin(0)
 
     def begin(self) -> None:
@@ -96,6 +98,23 @@ class TrainedPlanner(Planner):
                 f"{record.name if record else type(game).__name__!r}; give a checkpoint of this game."
             )
 
+    def check_seats(self, given: Mapping[str, Any]) -> None:
+        """Refuses settings of seats that say otherwise than those of the training, which it keeps.
+
+        Args:
+            given: Settings of `SeatSettings`, as they are given.
+
+        Raises:
+            UserError: If `seats` or `view` is another one.
+        """
+        for key in ("seats", "view"):
+            own = getattr(self._seats, key)
+            if given.get(key, own) != own:
+                raise UserError(
+                    f"`env_config.{key}` is {given[key]!r}, but '{self.name}:{self._path}' was trained with {own!r}, "
+                    f"which it keeps; omit `{key}`."
+                )
+
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the trained seats; players whose subgoals go on keep them.
 
@@ -123,7 +142,7 @@ class TrainedPlanner(Planner):
                 made.update(decided)
                 current.update({agent: candidates[one.choice] for agent, one in decided.items()})
         return Plan(
-            goal="what the trained planners hold best",
+            goal=f"what the trained planners{', who see all units of the enemy,' * (self._view == TRUTH)} hold best",
             subgoals=[
                 AssignedSubgoal(
                     agent=agent, subgoal=current[agent], reason=_reason(made.get(agent), candidates), answered_by=MODEL
