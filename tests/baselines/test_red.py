@@ -65,6 +65,9 @@ def test_settings_of_a_file_are_filled_up_with_those_of_the_game():
     config = REDConfig().update_from_dict({"method": "rl", "env_config": {"opponent": "simple"}})
     config.validate()
     assert config.env_config == {**REDConfig.env_defaults, "opponent": "simple"}
+    assert (
+        REDConfig().environment("rllib_llm_comm/overcooked_text-v0").env_config == {}
+    )  # another game has none of them
 
 
 def weights(algo):

@@ -248,6 +248,8 @@ class NumericPPOConfig(MultiAgentPPOConfig):
     def _fill_env_config(self) -> None:
         if self.own_env is not None and self.env == self.own_env:
             self.env_config = {**self.env_defaults, **(self.env_config or {})}
+        elif self.env_config == self.env_defaults:  # of the own game, which the constructor chose
+            self.env_config = {}
 
     def policy_network(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the network; the settings are those of `settings_models["policy_network"]`."""
