@@ -16,7 +16,7 @@ from rllib_llm_comm.policies.find_checkpoint import is_on_hub
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.sama.planners import TRAINED, planner_stands_in, trained_policy
+from rllib_llm_comm.sama.planners import TRAINED, planner_stands_in
 from rllib_llm_comm.sama.recordings import find_recording
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 
@@ -94,8 +94,8 @@ def _planner(planner: Any) -> list[str]:
     if isinstance(planner, str) and planner.startswith(TRAINED):
         return [f"planner's {phrase}" for phrase in _policy(planner.removeprefix(TRAINED))]
     inside = _found({k: v for k, v in planner.items() if k != "chat"}) if isinstance(planner, Mapping) else ()
-    whose = "planner's " if trained_policy(planner) else ""
-    return [planner_stands_in(planner), *(f"{whose}{phrase}" for phrase in inside)]
+    whose = "planner's " if isinstance(planner, Mapping) and planner.get("name") == "trained" else ""
+    return [planner_stands_in(planner), *(f"{whose}{phrase}" for phrase in inside if phrase)]
 
 
 def _chat(chat: Any) -> str:

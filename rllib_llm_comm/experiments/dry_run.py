@@ -305,17 +305,15 @@ def _games_of(
     """The questions of the games of a checkpoint; `None` where nobody can tell. `once`: nobody has asked before."""
     from rllib_llm_comm.policies.planning_settings import PlanningSettings
 
-    chat, disturbed = chats_in(planner)[0], "planner" in planner
-    while isinstance(planner.get("planner"), Mapping):
-        planner = planner["planner"]
     source, env, settings = _game_of(checkpoint, config, stages)
-    if env is None or config.get("curve") or (disturbed and planner.get("ahead")):
+    kept_disturbed = "planner" in planner and _inside(planner).get("ahead")
+    if env is None or config.get("curve") or kept_disturbed:
         return None
     patience = config.get("patience") or source.get("patience") or PlanningSettings.defaults()["patience"]
     trained = source_of(checkpoint, stages)
     games = episodes * max(1, 1 if trained is None else trials_of(trained.experiment))
-    rounds = config.get("trials") is not None
-    return _asked_in_games(games, env, settings, planner, chat, patience, rounds, played, once)
+    plans = _plans(played, env, settings, patience, config.get("trials") is not None)
+    return None if plans is None else _asked_in_games(games, plans, env, settings, planner, once)
 
 
 def _games_of_seats(stage: Stage, played: dict[str, int | None]) -> list[StageQuestions]:
@@ -324,46 +322,50 @@ def _games_of_seats(stage: Stage, played: dict[str, int | None]) -> list[StageQu
 
     given, env = STAGE_KINDS[stage.experiment.run].settings(stage), SEATS[str(stage.experiment.env)].game_id
     seats = SeatSettings.checked(f"{stage.name}.config.env_config", given.env_config)
-    game = {**planning_game(make_env(env, **seats.game)).played_with, **seats.game}
     found = []
     for planner in given.planners():
         if chats := chats_in(planner):
             asked = None
-            with suppress(UserError):
-                asked = _asked_in_games(
-                    given.episodes, env, game, planner, chats[0], seats.patience, False, played, True
-                )
+            with suppress(UserError):  # such as a game whose executor is to come
+                if not ("planner" in planner and _inside(planner).get("ahead")):
+                    game = {**planning_game(make_env(env, **seats.game)).played_with, **seats.game}
+                    plans = _plans(played, env, game, seats.patience, rounds=False)
+                    asked = None if plans is None else _asked_in_games(given.episodes, plans, env, game, planner, True)
             found.append(asked or StageQuestions(None, 0, PLAN, chats[0]))
     return found
 
 
-def _asked_in_games(
-    games: int,
-    env: str,
-    settings: Mapping[str, Any],
-    planner: Mapping[str, Any],
-    chat: Mapping[str, Any],
-    patience: int,
-    rounds: bool,
-    played: dict[str, int | None],
-    once: bool,
-) -> StageQuestions | None:
-    """The questions of a planner in so many games; `None` where nobody can tell. `played`: plans of games so far."""
+def _inside(planner: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The planner that makes the plans, below those that disturb it."""
+    while isinstance(planner.get("planner"), Mapping):
+        planner = planner["planner"]
+    return planner
+
+
+def _plans(
+    played: dict[str, int | None], env: str, settings: Mapping[str, Any], patience: int, rounds: bool
+) -> int | None:
+    """As of `plans_in_a_game`; each game is played once."""
     key = repr((env, settings, patience, rounds))
     if key not in played:
         played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds)
-    plans = played[key]
-    if plans is None:
-        return None
+    return played[key]
+
+
+def _asked_in_games(
+    games: int, plans: int, env: str, settings: Mapping[str, Any], planner: Mapping[str, Any], once: bool
+) -> StageQuestions:
+    """The questions of a planner in games with so many plans each; `once`: also what is asked before the first one."""
+    asking = _inside(planner)
     made = make_env(env, **settings)
     made.reset(seed=0)
-    each, prompt = _plan(planner, planning_game(made))
+    each, prompt = _plan(asking, planning_game(made))
     # A kept plan seldom lasts to its end: it counts as half of `ahead` (what rules save: guide of planners).
-    per_game = math.ceil(plans / max(1, int(planner.get("ahead", 0)) / 2)) * each
-    if planner.get("opening"):
-        per_game = min(per_game, int(planner["opening"]) * each)
-    asked = int(once and bool(planner.get("objects", True)))
-    return StageQuestions(asked + games * per_game, prompt, PLAN, chat, float(per_game))
+    per_game = math.ceil(plans / max(1, int(asking.get("ahead", 0)) / 2)) * each
+    if asking.get("opening"):
+        per_game = min(per_game, int(asking["opening"]) * each)
+    asked = int(once and bool(asking.get("objects", True)))
+    return StageQuestions(asked + games * per_game, prompt, PLAN, chats_in(planner)[0], float(per_game))
 
 
 def _game_of(

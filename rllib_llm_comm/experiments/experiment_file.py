@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, one_line
 from rllib_llm_comm.core.files import read_text
@@ -102,6 +102,10 @@ class TrialResources(Settings):
     """CPUs, RLlib's `num_cpus_for_main_process`."""
     gpu: float | None = Field(default=None, ge=0)
     """GPUs, RLlib's `num_gpus_per_learner`."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in plain(self).items() if value is not None}
 
 
 class Experiment(Settings):

@@ -370,7 +370,7 @@ def planner_label(planner: PlannerSettings) -> str:
         return f"{planner['name']}:{short_path(Path(str(planner['policy'])))}{how}{sees}"
     chat = planner["chat"] if isinstance(planner.get("chat"), Mapping) else {}
     source = chat.get("model") or planner.get("cassette") or chat.get("cassette") or chat.get("local")
-    return f"{planner.get('name')} ({Path(str(source)).name})" if source else str(planner.get("name"))
+    return f"{planner.get('name')}{f' ({Path(str(source)).name})' if source else ''}{sees}"
 
 
 def _draw(scores: PlannerScores, path: Path) -> None:

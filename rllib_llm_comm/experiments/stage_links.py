@@ -44,7 +44,7 @@ def check_adapters(stages: Sequence[Stage]) -> None:
                 _check_role(f"{stage.name}.config.{setting}", role, source)
                 _check_same_model(f"{stage.name}.config", role, own, source)
                 if role == "message":
-                    _check_words(stage, source, _rows_of(source, named))
+                    _check_words(stage, source, named)
 
 
 def _check_role(place: str, role: str, source: Stage) -> None:
@@ -74,19 +74,29 @@ def _check_same_model(place: str, role: str, own: Mapping[str, str], source: Sta
             )
 
 
-def _check_words(stage: Stage, source: Stage, labels: Stage | None) -> None:
+def _check_words(stage: Stage, source: Stage, named: Mapping[str, Stage]) -> None:
     """Refuses to cut messages that the adapter learned in full."""
-    if labels is None or labels.experiment.run != "collect_labels":
-        return
-    taught = STAGE_KINDS[labels.experiment.run].settings(labels).max_message_words
-    own = stage.experiment.config.get("max_message_words")
-    longest = getattr(default_config(stage.experiment.run), "max_message_words", None) if own is None else own
-    if isinstance(longest, int) and longest < taught:
+    own, learned = _words_of(stage, named), _words_of(source, named)
+    if _setting_of(stage, "messages") == "student" and None not in (own, learned) and own < learned:
         raise UserError(
-            f"`{stage.name}.config.max_message_words` is {longest}, but the message adapter that it takes over from "
-            f"`{source.name}` learns messages of up to {taught} words (`{labels.name}.config.max_message_words`); give "
-            "both stages the same."
+            f"`{stage.name}.config.max_message_words` is {own}, but the message adapter that it takes over from "
+            f"`{source.name}` learns messages of up to {learned} words; give both stages the same."
         )
+
+
+def _words_of(stage: Stage, named: Mapping[str, Stage]) -> Any:
+    """The longest messages that a stage writes or learns, in words; `None` where that is searched for or unknown."""
+    labels = _rows_of(stage, named)
+    bounds = [_setting_of(stage, "max_message_words")]
+    if labels is not None and labels.experiment.run == "collect_labels":
+        bounds.append(STAGE_KINDS["collect_labels"].settings(labels).max_message_words)
+    return min(bounds) if all(isinstance(bound, int) for bound in bounds) else None
+
+
+def _setting_of(stage: Stage, name: str) -> Any:
+    """A setting of a stage that trains: as it is given, else its default."""
+    given = stage.experiment.config.get(name)
+    return getattr(default_config(stage.experiment.run), name, None) if given is None else given
 
 
 def _rows_of(stage: Stage, named: Mapping[str, Stage]) -> Stage | None:
@@ -144,6 +154,19 @@ def check_rows(stages: Sequence[Stage]) -> None:
                 f"`{stage.name}.config.input_` is the result of `{source.name}`, a stage of {source.experiment.run}, "
                 f"but {stage.experiment.run} learns from {form.name}; name a stage of {form.collector}."
             )
+        _check_labels(stage, source)
+
+
+def _check_labels(stage: Stage, labels: Stage) -> None:
+    """Refuses to cut the messages of labels by a bound that nobody has given."""
+    if labels.experiment.run != "collect_labels" or stage.experiment.config.get("max_message_words") is not None:
+        return
+    taught = STAGE_KINDS["collect_labels"].settings(labels).max_message_words
+    if (own := _setting_of(stage, "max_message_words")) < taught:
+        raise UserError(
+            f"`{stage.name}.config.max_message_words` is not set, so that messages of `{labels.name}` with up to "
+            f"{taught} words would be cut after {own}; set it to {taught}, or lower that of `{labels.name}`."
+        )
 
 
 @dataclass(frozen=True)

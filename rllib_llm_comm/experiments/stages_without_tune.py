@@ -493,6 +493,7 @@ class PlayPlanners(StageKind):
         """Checks keys, values, the seats, and planners that should be there by now."""
         from rllib_llm_comm.experiments.planning_run import planners_by_label
         from rllib_llm_comm.sama.planner_seats import SEATS
+        from rllib_llm_comm.sama.planners.baselines import AroundPlanner
         from rllib_llm_comm.sama.planners.trained import TrainedPlanner
 
         settings, env = self.settings(stage), stage.experiment.env
@@ -505,6 +506,8 @@ class PlayPlanners(StageKind):
                 with within(f"{stage.name}.config.planner"):
                     made = make_planner(planner, planner_model(planner))
                     made.check_game(game)
+                while isinstance(made, AroundPlanner):
+                    made = made.planner
                 if isinstance(made, TrainedPlanner):
                     with within(f"{stage.name}.config"):
                         made.check_seats(settings.env_config)

@@ -48,7 +48,7 @@ program. `patience`: game steps after which a subgoal ends. `reward_scale`: fact
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -58,10 +58,11 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, within
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.settings import Settings, settings_of
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
-from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
+from rllib_llm_comm.envs.games import env_spec, make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
     NEEDS_ACTION,
     STEP_REWARDS,
@@ -139,12 +140,11 @@ class SeatSettings(GameSettings, ActingCheckpoint):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_settings_of_the_game(cls, given: Any) -> Any:
-        for key in set(given).difference(cls.model_fields) if isinstance(given, Mapping) else ():
-            if not did_you_mean(str(key), cls.model_fields):
-                own = ", ".join(cls.model_fields)
+    def _no_settings_of_games(cls, given: Any) -> Any:
+        for key in given if isinstance(given, Mapping) else ():
+            if key not in cls.model_fields and any(key in _settings_of_game(seats.game_id) for seats in SEATS.values()):
                 raise UserError(
-                    f"`{key}` is no setting of planners' seats ({own}); one of the game belongs under `game`, as in "
+                    f"`{key}` is a setting of games, not of planners' seats; write it under `game`, as in "
                     f"`game: {{{key}: ...}}`.",
                     "unknown",
                 )
@@ -166,6 +166,11 @@ class SeatSettings(GameSettings, ActingCheckpoint):
                     f"omit it, or set `executor` to '{TRAINED}CHECKPOINT'."
                 )
         return self
+
+
+def _settings_of_game(game_id: str) -> Collection[str]:
+    entry: Any = env_spec(game_id).entry_point
+    return settings_of((load(entry) if isinstance(entry, str) else entry).game).model_fields
 
 
 def subgoals_of(game: PlanningGame) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def require_recorded(model: ChatModel, settings: QuestionSettings) -> None:
     values = " or ".join(known if name in _FILES else [f"`{name}` {known[0]}", *known[1:]])
     raise UserError(
         f"`{name}` is {as_in_files(getattr(settings, name))} but the recording {model.path.name!r} answers questions "
-        f"with {values} alone{f' where {where}' if where else ''}, which demands a model: give `chat` a "
+        f"with {values} alone{f' where {where}' if where else ''}, others demand a model: give `chat` a "
         "`model` or a `local` one, or correct the setting."
     )
 

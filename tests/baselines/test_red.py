@@ -65,9 +65,14 @@ def test_settings_of_a_file_are_filled_up_with_those_of_the_game():
     config = REDConfig().update_from_dict({"method": "rl", "env_config": {"opponent": "simple"}})
     config.validate()
     assert config.env_config == {**REDConfig.env_defaults, "opponent": "simple"}
-    assert (
-        REDConfig().environment("rllib_llm_comm/overcooked_text-v0").env_config == {}
-    )  # another game has none of them
+    elsewhere, steps = "rllib_llm_comm/overcooked_text-v0", {"max_game_steps": 50}
+    for other in (
+        REDConfig().environment(elsewhere, env_config=steps),
+        REDConfig().environment(env_config=steps).environment(elsewhere),
+        REDConfig().update_from_dict({"env_config": steps, "env": elsewhere}),
+        REDConfig().update_from_dict({"env": elsewhere, "env_config": steps}),
+    ):
+        assert other.env_config == steps
 
 
 def weights(algo):

@@ -43,7 +43,7 @@ def file(chat: dict) -> dict:
 
 def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
     stages = make_stages(parse_experiments(file({"cassette": "sama"}), "f"), lambda name, _: tmp_path / name)
-    with pytest.raises(UserError, match="demands a model") as caught:
+    with pytest.raises(UserError, match="demand a model") as caught:
         check_stages(stages, {})
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
@@ -62,7 +62,7 @@ def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
 )  # fmt: skip
 def test_a_switch_that_a_recording_cannot_answer_demands_a_model(change, told):
     # The files are not there yet when a file of stages is checked, so the switches are looked at before them.
-    with pytest.raises(UserError, match=f"{told}.*demands a model"):
+    with pytest.raises(UserError, match=f"{told}.*demand a model"):
         make_planner({**PLAIN, **change})
 
 

@@ -110,12 +110,20 @@ def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plan
 
 
 def test_games_of_seats_are_counted_for_each_planner_that_asks(tmp_path):
-    planners = ["scripted", *({"name": "sama", "chat": {"model": "m"}, "ahead": ahead} for ahead in (1, 4))]
+    planners = ["scripted", *({"name": "sama", "chat": {"model": "m"}, "ahead": ahead} for ahead in (0, 4))]
     seats = {"game": {"layout": "cramped_room", "horizon": 100}}
     config = {"planner": planners, "env_config": seats, "episodes": 3}
     stage = {"run": "play_planners", "env": "rllib_llm_comm/overcooked_ai_planner-v0", "config": config}
     each, ahead = (one for _, one in questions(stages_of({"games": stage}, tmp_path)))
     assert each.requests == 1 + 3 * each.per_game and each.per_game >= 1.5 * ahead.per_game > 0
+    config["planner"] = [{"name": "disturbed", "planner": one} for one in planners[1:]]
+    disturbed, kept = (one for _, one in questions(stages_of({"games": stage}, tmp_path)))
+    assert disturbed.requests == 1 + 3 * disturbed.per_game > 0 and kept.requests is None
+    config["env_config"] = {"game": {"executor": "trained:${red}", "max_tick": 600}}
+    config["planner"] = planners[1:]
+    war = {"run": "play_planners", "env": "rllib_llm_comm/minirts_planner-v0", "config": config}
+    specs = {"red": {"run": "RED", "config": {"method": "rl"}}, "games": war}
+    assert [one.requests for _, one in questions(stages_of(specs, tmp_path))] == [None, None]
 
 
 def test_a_sweep_over_planners_is_a_question_mark(tmp_path):

@@ -293,9 +293,16 @@ def test_messages_are_not_cut_shorter_than_they_were_taught(tmp_path, input_):
         "said": {"run": "MessageSFT", "config": {input_: "${labels}"}},
         "verco": {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "${said}"}},
     }
-    with pytest.raises(UserError, match="`verco.config.max_message_words` is 10, .*`labels.config.max_message_words`"):
+    with pytest.raises(UserError, match="`said.config.max_message_words` is not set, .* cut after 10"):
         check(specs, tmp_path)
-    specs["verco"]["config"]["max_message_words"] = 12
+    said, verco = specs["said"]["config"], specs["verco"]["config"]
+    said["max_message_words"] = 11
+    with pytest.raises(UserError, match="`verco.config.max_message_words` is 10, .* up to 11 words"):
+        check(specs, tmp_path)
+    for fits in ({"max_message_words": 11}, {"messages": "none"}):
+        specs["verco"]["config"] = {**verco, **fits}
+        check(specs, tmp_path)
+    said["max_message_words"], specs["verco"]["config"] = 8, {**verco, "max_message_words": 8}
     check(specs, tmp_path)
 
 

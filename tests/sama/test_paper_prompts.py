@@ -104,7 +104,7 @@ def test_stages_of_the_preparation_take_the_name_too(game):
 
 def test_a_set_that_there_is_not_and_a_recording_of_another_one_are_refused():
     kept = {"examples": 0, "history": False, "memory": "round", "manual": "overcooked_text", "translation": ""}
-    with pytest.raises(UserError, match="demands a model"):
+    with pytest.raises(UserError, match="demand a model"):
         make_planner({"name": "sama", "chat": {"cassette": str(recording("sama"))}, **kept, "prompts": "paper"})
     for settings, more in ((SubgoalStageSettings, {}), (RewardStageSettings, {"subgoals": "x"})):
         assert settings(chat={"model": "m"}, prompts="paper", **more).prompts == "paper"

@@ -177,6 +177,7 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
         (KITCHEN, {"executor": EMMA, "game": {"layout": "forced_coordination"}}, ("executor", "invalid", "5 x 5")),
         (KITCHEN, {"game": {"layuot": "cramped_room"}}, ("game.layuot", "unknown")),
         (KITCHEN, {"layout": "cramped_room"}, ("layout", "unknown", "under `game`")),
+        (KITCHEN, {"vector": "planes"}, ("vector", "unknown", "under `game`")),
         (KITCHEN, {"seat": "central"}, ("seat", "unknown", "Did you mean 'seats'")),
         (WAR, {"game": {"executor": "red"}}, ("game.executor", "invalid")),
         (KITCHEN, {"executor": "trained:nowhere"}, ("executor",)),
@@ -349,6 +350,7 @@ def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
     own = [f"planner's {phrase}" for phrase in stand_ins({"policy": "zoo:planner_cramped_room"})]
     named = {"name": "trained", "policy": "zoo:planner_cramped_room"}
     assert own and own == stand_ins({"planner": f"trained:{named['policy']}"}) == stand_ins({"planner": named})
+    assert stand_ins({"planner": {"name": "disturbed", "planner": named}}) == own
     several = {"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}
     for settings, named in ((several, ["planner cassette", "planner scripted"]), ({}, ["planner scripted"])):
         found = stand_ins(STAGE_KINDS["play_planners"].loads(settings))
@@ -455,8 +457,9 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
     with pytest.raises(UserError, match="overcooked_text-v0"):
         games_of(tmp_path, f"trained:{path}")
     other = {"central": "apart", "apart": "central"}[seats]
-    with pytest.raises(UserError, match="`env_config.seats` is '.*' was trained with"):
-        games_of(tmp_path, f"trained:{path}", env=SALAD, env_config={"game": TOLD, "seats": other})
+    for planner in (f"trained:{path}", {"name": "disturbed", "planner": f"trained:{path}"}):
+        with pytest.raises(UserError, match="`env_config.seats` is '.*' was trained with"):
+            games_of(tmp_path, planner, env=SALAD, env_config={"game": TOLD, "seats": other})
 
 
 @one_kind_of_seats
@@ -469,7 +472,8 @@ def test_tables_say_how_a_trained_planner_chooses_and_what_it_sees(trained, tmp_
     seen = {**record, "env_config": {**record["env_config"], "view": "truth"}}
     (copy / "policy" / "policy.json").write_text(json.dumps(seen))
     assert planner_label(planner) == f"{names[0]}, sees truth" and planner_label(f"trained:{copy}").endswith("truth")
-    assert planner_label({"name": "disturbed", "planner": planner}) == "disturbed" and trained_view("scripted") == ""
+    assert planner_label({"name": "disturbed", "planner": planner}) == "disturbed, sees truth"
+    assert planner_label("scripted") == "scripted" and trained_view("scripted") == ""
 
 
 def test_a_record_names_its_planner_by_a_path_that_holds_everywhere(tmp_path, monkeypatch):

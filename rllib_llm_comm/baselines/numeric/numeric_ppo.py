@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -236,20 +236,12 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         super().__init__(algo_class=algo_class)
         if self.own_env is not None:
             self.env = self.own_env
-            self.env_config = dict(self.env_defaults)
-
-    @override(AlgorithmConfig)
-    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
-        """As RLlib's; in the algorithm's own game `env_config` is filled up with `env_defaults`."""
-        super().environment(env, env_config=env_config, **kwargs)
-        self._fill_env_config()
-        return self
 
     def _fill_env_config(self) -> None:
+        """Fills `env_config` up with `env_defaults` in the algorithm's own game; not sooner, as it may get another."""
         if self.own_env is not None and self.env == self.own_env:
-            self.env_config = {**self.env_defaults, **(self.env_config or {})}
-        elif self.env_config == self.env_defaults:  # of the own game, which the constructor chose
-            self.env_config = {}
+            config: Any = self  # RLlib does not type it
+            config.env_config = {**self.env_defaults, **(config.env_config or {})}
 
     def policy_network(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the network; the settings are those of `settings_models["policy_network"]`."""

@@ -271,7 +271,7 @@ def trained_view(settings: str | Mapping[str, Any] | Planner | None) -> str:
         Empty of other planners, and where no checkpoint is, or it tells none.
     """
     policy = trained_policy(settings)
-    if policy is None:
+    if policy is None or not (is_shipped(policy) or Path(policy).exists()):
         return ""
     from rllib_llm_comm.policies.policy_folder import find_policy  # with torch
 
