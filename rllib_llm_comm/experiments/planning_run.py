@@ -29,7 +29,6 @@ from rllib_llm_comm.experiments.search_space import flat_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.planning_settings import ReflectionSettings
-from rllib_llm_comm.sama.planners import trained_policy, trained_view
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Executor, PlannerScores
@@ -172,6 +171,8 @@ def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any
 
 def require_prompts(planner: PlannerSettings, what: str) -> None:
     """Refuses a planner that reads no prompts in a comparison of prompts; `what` is compared, in words."""
+    from rllib_llm_comm.sama.planners import trained_policy
+
     name = with_settings(planner)["name"]
     if name in RULES or trained_policy(planner) is not None:
         chat, tape = {"name": "chat", "chat": {"model": "gpt-4o"}}, {"name": "cassette", "cassette": "plans.jsonl"}
@@ -362,6 +363,8 @@ def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerS
 
 def planner_label(planner: PlannerSettings) -> str:
     """A planner in tables and reports: its name, whom it asks or its checkpoint, and what that sees."""
+    from rllib_llm_comm.sama.planners import trained_view  # with numpy, which the command line does without
+
     sees = ", sees truth" if trained_view(planner) == "truth" else ""
     if isinstance(planner, str):
         return f"{planner}{sees}"

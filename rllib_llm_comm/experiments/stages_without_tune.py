@@ -501,7 +501,9 @@ class PlayPlanners(StageKind):
         there = without_missing(settings.env_config, stage.to_come)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game
-        for planner in planners_by_label(settings.planners()).values():
+        with within(f"{stage.name}.config.planner"):
+            planners = planners_by_label(settings.planners()).values()
+        for planner in planners:
             if not stage.awaits(planner):
                 with within(f"{stage.name}.config.planner"):
                     made = make_planner(planner, planner_model(planner))
