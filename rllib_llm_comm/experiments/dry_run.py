@@ -306,14 +306,13 @@ def _games_of(
     from rllib_llm_comm.policies.planning_settings import PlanningSettings
 
     source, env, settings = _game_of(checkpoint, config, stages)
-    kept_disturbed = "planner" in planner and _inside(planner).get("ahead")
-    if env is None or config.get("curve") or kept_disturbed:
+    if env is None or config.get("curve"):
         return None
     patience = config.get("patience") or source.get("patience") or PlanningSettings.defaults()["patience"]
     trained = source_of(checkpoint, stages)
     games = episodes * max(1, 1 if trained is None else trials_of(trained.experiment))
-    plans = _plans(played, env, settings, patience, config.get("trials") is not None)
-    return None if plans is None else _asked_in_games(games, plans, env, settings, planner, once)
+    rounds = config.get("trials") is not None
+    return _asked_in_games(games, env, settings, patience, rounds, played, planner, once)
 
 
 def _games_of_seats(stage: Stage, played: dict[str, int | None]) -> list[StageQuestions]:
@@ -327,36 +326,35 @@ def _games_of_seats(stage: Stage, played: dict[str, int | None]) -> list[StageQu
         if chats := chats_in(planner):
             asked = None
             with suppress(UserError):  # such as a game whose executor is to come
-                if not ("planner" in planner and _inside(planner).get("ahead")):
-                    game = {**planning_game(make_env(env, **seats.game)).played_with, **seats.game}
-                    plans = _plans(played, env, game, seats.patience, rounds=False)
-                    asked = None if plans is None else _asked_in_games(given.episodes, plans, env, game, planner, True)
+                game = {**planning_game(make_env(env, **seats.game)).played_with, **seats.game}
+                asked = _asked_in_games(given.episodes, env, game, seats.patience, False, played, planner, True)
             found.append(asked or StageQuestions(None, 0, PLAN, chats[0]))
     return found
 
 
-def _inside(planner: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The planner that makes the plans, below those that disturb it."""
-    while isinstance(planner.get("planner"), Mapping):
-        planner = planner["planner"]
-    return planner
+def _asked_in_games(
+    games: int,
+    env: str,
+    settings: Mapping[str, Any],
+    patience: int,
+    rounds: bool,
+    played: dict[str, int | None],
+    planner: Mapping[str, Any],
+    once: bool,
+) -> StageQuestions | None:
+    """The questions of a planner in games; `None` where nobody can tell.
 
-
-def _plans(
-    played: dict[str, int | None], env: str, settings: Mapping[str, Any], patience: int, rounds: bool
-) -> int | None:
-    """As of `plans_in_a_game`; each game is played once."""
+    `played` has the plans of games that were counted; `once`: also what is asked before the first game.
+    """
+    asking = planner
+    while isinstance(asking.get("planner"), Mapping):
+        asking = asking["planner"]
     key = repr((env, settings, patience, rounds))
     if key not in played:
         played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds)
-    return played[key]
-
-
-def _asked_in_games(
-    games: int, plans: int, env: str, settings: Mapping[str, Any], planner: Mapping[str, Any], once: bool
-) -> StageQuestions:
-    """The questions of a planner in games with so many plans each; `once`: also what is asked before the first one."""
-    asking = _inside(planner)
+    plans = played[key]
+    if plans is None or (asking is not planner and asking.get("ahead")):  # a disturbed plan is not kept
+        return None
     made = make_env(env, **settings)
     made.reset(seed=0)
     each, prompt = _plan(asking, planning_game(made))

@@ -25,6 +25,7 @@ from rllib_llm_comm.policies.recorded_people import RecordedPeople
 from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED, CommunicationSettings
 
 # Settings that a stage must share with the one whose adapter it takes over.
+_WORDS = "max_message_words"
 _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
 
 
@@ -87,7 +88,7 @@ def _check_words(stage: Stage, source: Stage, named: Mapping[str, Stage]) -> Non
 def _words_of(stage: Stage, named: Mapping[str, Stage]) -> Any:
     """The longest messages that a stage writes or learns, in words; `None` where that is searched for or unknown."""
     labels = _rows_of(stage, named)
-    bounds = [_setting_of(stage, "max_message_words")]
+    bounds = [_setting_of(stage, _WORDS)]
     if labels is not None and labels.experiment.run == "collect_labels":
         bounds.append(STAGE_KINDS["collect_labels"].settings(labels).max_message_words)
     return min(bounds) if all(isinstance(bound, int) for bound in bounds) else None
@@ -159,10 +160,10 @@ def check_rows(stages: Sequence[Stage]) -> None:
 
 def _check_labels(stage: Stage, labels: Stage) -> None:
     """Refuses to cut the messages of labels by a bound that nobody has given."""
-    if labels.experiment.run != "collect_labels" or stage.experiment.config.get("max_message_words") is not None:
+    if labels.experiment.run != "collect_labels" or stage.experiment.config.get(_WORDS) is not None:
         return
-    taught = STAGE_KINDS["collect_labels"].settings(labels).max_message_words
-    if (own := _setting_of(stage, "max_message_words")) < taught:
+    taught, own = STAGE_KINDS["collect_labels"].settings(labels).max_message_words, _setting_of(stage, _WORDS)
+    if own is not None and own < taught:  # of RLlib's own algorithms it is None
         raise UserError(
             f"`{stage.name}.config.max_message_words` is not set, so that messages of `{labels.name}` with up to "
             f"{taught} words would be cut after {own}; set it to {taught}, or lower that of `{labels.name}`."

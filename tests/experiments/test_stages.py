@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -13,6 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import _make_room
 from rllib_llm_comm.experiments.run_experiments import apply_settings
+from rllib_llm_comm.experiments.stage_links import check_rows
 from rllib_llm_comm.experiments.stages import StageResult, resolve
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
@@ -284,6 +286,14 @@ def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source)
     take()
     with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
         take(**{setting: f"${{{source}}}"})
+
+
+def test_labels_for_an_algorithm_without_messages_are_no_matter_of_words():
+    labels = {"run": "collect_labels", "env": KITCHEN, "config": {"max_message_words": 12}}
+    stages = stages_of(
+        {"labels": labels, "bc": {"run": "BC", "env": KITCHEN, "config": {"input_": "${labels}"}}}, Path()
+    )
+    check_rows(stages)
 
 
 @pytest.mark.parametrize("input_", ["input", "input_"])
