@@ -558,4 +558,5 @@ def _figures(summary: Mapping[str, Any]) -> str:
         and (asked or key not in COSTS)
         and (spoken or key not in _OF_WORDS)
     }
-    return ", ".join(f"{k.replace('_', ' ')} {round(v, 3) + 0:g}" for k, v in list(numbers.items())[:8])
+    names = {name: name if ":" in name else name.replace("_", " ") for name in numbers}  # a planner's has its path
+    return ", ".join(f"{names[name]} {round(value, 3) + 0:g}" for name, value in list(numbers.items())[:8])
