@@ -41,7 +41,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import MASKED, prompt_features, score_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
-from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
+from rllib_llm_comm.rl.multi_agent_ppo import adamw
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     MESSAGE_IDS,

@@ -35,7 +35,7 @@ from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
+from rllib_llm_comm.rl.multi_agent_ppo import adamw
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings

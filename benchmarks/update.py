@@ -19,7 +19,7 @@ import torch
 from harness import Row, compare, main
 from reference_loop import CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT, Decision, ReferenceLoop
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.rl.multi_agent_ppo_learner import policy_loss, value_loss
+from rllib_llm_comm.rl.multi_agent_ppo import policy_loss, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from stream import new_network, to_batch

@@ -15,7 +15,7 @@ import torch  # noqa: E402
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
 from rllib_llm_comm.language.packing import PAD  # noqa: E402
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS  # noqa: E402
-from rllib_llm_comm.rl.multi_agent_ppo_learner import (  # noqa: E402
+from rllib_llm_comm.rl.multi_agent_ppo import (  # noqa: E402
     adamw,  # noqa: E402
     policy_loss,
     value_loss,

@@ -1,35 +1,457 @@
-"""Settings of PPO with our learner: semi-Markov advantages, own losses, an optimizer each for actor and critic."""
+"""PPO for many agents: losses, learner and settings; decisions of several game steps, two optimizers, a stop on KL."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+import torch
 import tree
 from gymnasium import spaces
 from pydantic import Field, field_validator, model_validator
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
+from ray.rllib.core import ALL_MODULES
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
+from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_NO
 from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space
+from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, shown
 from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
 from rllib_llm_comm.rl.connectors import with_own_connectors
 from rllib_llm_comm.rl.env_runner import LeanEnvRunner
-from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
+from rllib_llm_comm.rl.gae import SemiMarkovGAE
+from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import Discount, Schedule, StrictConfigMixin, require_schedule, shared_policy
 
-if TYPE_CHECKING:
-    from ray.rllib.core.learner import Learner
+_EPSILON = 1e-5
+ACTOR = "actor"
+CRITIC = "critic"
+_DECISIONS = "decisions"
+_Step = tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]
+
+
+def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
+    """The negated clipped surrogate objective (Verco Eq. 4): to be minimised.
+
+    Args:
+        ratio: (B,) new over old probability of the action taken.
+        advantages: (B,).
+        clip_param: Largest deviation of the ratio from 1 that pays.
+
+    Returns:
+        Mean over the batch.
+    """
+    clipped = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
+    return -torch.min(ratio * advantages, clipped * advantages).mean()
+
+
+def value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    targets: torch.Tensor,
+    clip_param: float | None,
+    mode: str = "max",
+    huber_delta: float | None = None,
+) -> torch.Tensor:
+    """Squared error of the value or of its clipped change (Verco Eq. 5), or their Huber losses (MAPPO).
+
+    Args:
+        values: (B,) predictions.
+        old_values: (B,) predictions of the roll-out's critic.
+        targets: (B,) advantage + old value.
+        clip_param: Largest change from the old value; `None` for the plain squared error.
+        mode: `"max"`: the larger of both errors, which keeps the critic near the old one (TWOSOME, PPO
+            practice). `"min"`: the smaller one, as the paper's text says.
+        huber_delta: Size d of an error e from which on it counts d (|e| - d / 2) instead of e^2 / 2; `None` for e^2.
+
+    Returns:
+        Mean over the batch.
+    """
+    plain = _penalty(values - targets, huber_delta)
+    if clip_param is None:
+        return plain.mean()
+    near = old_values + (values - old_values).clamp(-clip_param, clip_param)
+    clipped = _penalty(near - targets, huber_delta)
+    return (torch.max(plain, clipped) if mode == "max" else torch.min(plain, clipped)).mean()
+
+
+def _penalty(errors: torch.Tensor, huber_delta: float | None) -> torch.Tensor:
+    if huber_delta is None:
+        return errors**2
+    size = errors.abs()
+    return torch.where(size <= huber_delta, 0.5 * errors**2, huber_delta * (size - 0.5 * huber_delta))
+
+
+def explained_variance(targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """1 - Var(targets - values) / Var(targets); 1 is perfect, 0 no better than a constant."""
+    spread = targets.var(unbiased=False)
+    return 1.0 - (targets - values).var(unbiased=False) / spread.clamp(min=1e-8)
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: Any) -> torch.optim.AdamW:
+    """AdamW without weight decay and with epsilon 1e-5 (TWOSOME; Verco is silent).
+
+    Args:
+        parameters: The trainable parameters.
+        learning_rate: The first learning rate; of a schedule ([[step, rate], ...]) the first rate.
+    """
+    start = learning_rate if isinstance(learning_rate, int | float) else learning_rate[0][1]
+    return torch.optim.AdamW(parameters, lr=float(start), eps=_EPSILON, weight_decay=0.0)
+
+
+def annealed(learning_rate: float, done: int, total: int | None) -> float:
+    """The learning rate after a part of the way, on a straight line to 0.
+
+    Args:
+        learning_rate: At the start.
+        done: Decisions (or passes) so far.
+        total: Decisions (or passes) until 0; `None` or 0 for a constant rate.
+    """
+    return learning_rate * max(0.0, 1.0 - done / total) if total else learning_rate
+
+
+def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Mean of (ratio - 1) - log ratio over samples of the old policy: never negative, little variance."""
+    return (log_ratio.exp() - 1.0 - log_ratio).mean()
+
+
+class ActorTerms(NamedTuple):
+    """Terms of the actor's loss over the rows of a batch.
+
+    Attributes:
+        log_ratio: (B,) log of new over old probability of the whole decision; with trained messages that of message
+            and action.
+        action_ratio: (B,) new over old probability of the action alone.
+        policy_loss: Mean over the rows, to be minimised.
+        entropy: Mean over the rows of the entropy of actions, to be maximised.
+    """
+
+    log_ratio: torch.Tensor
+    action_ratio: torch.Tensor
+    policy_loss: torch.Tensor
+    entropy: torch.Tensor
+
+
+class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
+    """Trains modules with `actor_parameters()` and `critic_parameters()`, whose lists do not overlap.
+
+    Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make it a
+    minimisation). Actor and critic have an AdamW each, and their gradients are clipped apart. When the approximate KL
+    of a minibatch exceeds `target_kl`, the actor stays as it is for the rest of this update and is not even computed;
+    the critic goes on, which reads frozen features and costs next to nothing.
+
+    RLlib calls `update`, which for each minibatch calls our `_uncompiled_update` -> `_losses_and_gradients` ->
+    `compute_losses` -> `compute_loss_for_module` per module, made of `critic_loss` and `_actor_loss` ->
+    `compute_gradients` -> `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`. What a loss of
+    one's own overrides is listed in docs/extend/algorithm.md.
+
+    All that changes on the way (`lr`, `critic_lr`, `entropy_coeff`, `target_kl`, `anneal`, `critic_warmup`) counts
+    decisions: the rows of the updates so far.
+
+    Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `target_kl`, `anneal`, `critic_warmup`,
+    `advantage_floor`, and `huber_delta` where there is one (MAPPO).
+
+    Attributes:
+        rates: Part of the module that has an optimizer -> the setting that holds its learning rate. The module gives
+            the part's weights by a method `PART_parameters`, such as `actor_parameters`.
+        stopped: Modules whose policies are not changed until the next update.
+    """
+
+    rates: ClassVar[Mapping[str, str]] = {ACTOR: "lr", CRITIC: "critic_lr"}
+
+    @override(PPOTorchLearner)
+    def build(self) -> None:
+        """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
+        self.stopped: set[ModuleID] = set()
+        self._decisions = self._begun = 0
+        self._minibatches: dict[ModuleID, int] = defaultdict(int)
+        self._policy_steps: dict[ModuleID, int] = defaultdict(int)
+        super().build()
+        pipeline = with_own_connectors(self._learner_connector)
+        if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
+            pipeline.remove("GeneralAdvantageEstimation")
+            for piece in self.advantage_pieces():
+                pipeline.append(piece)
+
+    def advantage_pieces(self) -> Sequence[ConnectorV2]:
+        """The connectors that compute advantages; the first reduces the batch by `gae.decisions_only`."""
+        config: Any = self.config
+        return [SemiMarkovGAE(gamma=config.gamma, lambda_=config.lambda_, floor=config.advantage_floor)]
+
+    @override(TorchLearner)
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """As RLlib's; what it spends outside of other phases counts as the phase `update`."""
+        with phase(UPDATE):
+            return super().update(*args, **kwargs)
+
+    @override(TorchLearner)
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's, and the decisions so far."""
+        return {**super().get_state(*args, **kwargs), _DECISIONS: self._decisions}
+
+    @override(TorchLearner)
+    def set_state(self, state: dict[str, Any]) -> None:
+        """RLlib's, and the decisions so far."""
+        super().set_state(state)
+        self._decisions = state.get(_DECISIONS, self._decisions)
+
+    @override(TorchLearner)
+    def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
+        """Only what is trained."""
+        return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+    @override(TorchLearner)
+    def configure_optimizers_for_module(self, module_id: ModuleID, config: Any = None) -> None:
+        """One AdamW for each part."""
+        for name, setting in self.rates.items():
+            parameters, rate = self._parameters_of(module_id, name), getattr(config, setting)
+            if parameters:
+                self.register_optimizer(
+                    module_id=module_id,
+                    optimizer_name=name,
+                    optimizer=adamw(parameters, rate),
+                    params=parameters,
+                    # With a rate given here RLlib would set it again after every update.
+                    lr_or_lr_schedule=None if config.anneal else rate,
+                )
+
+    def _parameters_of(self, module_id: ModuleID, part: str) -> list[torch.nn.Parameter]:
+        found: list[torch.nn.Parameter] = getattr(self._module[module_id].unwrapped(), f"{part}_parameters")()
+        return found
+
+    def _policy_parameters(self, module_id: ModuleID) -> list[torch.nn.Parameter]:
+        """What is trained and is not the critic's."""
+        return [one for part in self.rates if part != CRITIC for one in self._parameters_of(module_id, part)]
+
+    @override(PPOTorchLearner)
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Starts an update: sets learning rates, and lets policies learn again unless the critic still learns alone."""
+        super().before_gradient_based_update(timesteps=timesteps)
+        self.stopped.clear()
+        self._begun = self._decisions
+        for scheduler in self.entropy_coeff_schedulers_per_module.values():
+            scheduler.update(timestep=self._begun)  # a restored run has its first value otherwise
+        if self._decisions < self.config.critic_warmup:
+            self.stopped.update(self.module.keys())
+        self._minibatches.clear()
+        self._policy_steps.clear()
+        for name, optimizer in self._named_optimizers.items():
+            config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
+            rate = getattr(config, self.rates[name.removeprefix(f"{self._optimizer_name_to_module[name]}_")])
+            if isinstance(rate, int | float):
+                # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
+                self._set_optimizer_lr(optimizer, annealed(rate, self._decisions, config.anneal))
+
+    @override(WholeEpochsMixin)
+    def _create_iterator_if_necessary(self, **kwargs: Any) -> Any:
+        iterator = super()._create_iterator_if_necessary(**kwargs)
+        if isinstance(iterator, WholeEpochs):
+            rows = torch.tensor(iterator.rows, dtype=torch.int64, device=self._device)
+            self._decisions += int(self._sum_over_learners(rows))
+        return iterator
+
+    def _of_newest_weights(self, batch: Mapping[str, Any]) -> torch.Tensor:
+        """True for decisions of the present weights; one that lasted from one roll-out into the next has older ones."""
+        known = batch.get(WEIGHTS_SEQ_NO)
+        if known is None:
+            return torch.ones_like(batch[Columns.ACTION_LOGP], dtype=torch.bool)
+        return known >= self._weights_seq_no - 1
+
+    @override(TorchLearner)
+    def _uncompiled_update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        with phase(UPDATE, whole=True):
+            self._compute_off_policyness(batch)
+            # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
+            # anyway and its loss multiplied by 0.
+            several = self.config.num_learners > 1
+            live = {name: rows for name, rows in batch.items() if several or name not in self.stopped}
+            outputs, losses, gradients = self._losses_and_gradients(batch, live)
+            self.apply_gradients(self.postprocess_gradients(gradients))
+            return outputs, losses, {}
+
+    def _losses_and_gradients(self, batch: Mapping[ModuleID, Any], live: Mapping[ModuleID, Any]) -> _Step:
+        """Outputs, losses and gradients of a minibatch; the actors of the modules in `live` alone are computed."""
+        outputs = dict(self.module.forward_train(live)) if live else {}
+        outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
+        losses = self.compute_losses(fwd_out=outputs, batch=batch)
+        return outputs, losses, self.compute_gradients(losses)
+
+    @override(TorchLearner)
+    def compute_gradients(self, loss_per_module: dict[ModuleID, TensorType], **kwargs: Any) -> ParamDict:
+        """As RLlib's, without the parameters that took no part (those of a stopped actor)."""
+        gradients = super().compute_gradients(loss_per_module, **kwargs)
+        for module_id in self.stopped if self.config.num_learners > 1 else ():
+            # Their loss was multiplied by 0, but on a gradient of 0 an optimizer goes on by its momentum.
+            for parameter in self._policy_parameters(module_id):
+                if parameter.grad is not None and not parameter.grad.any():
+                    gradients[parameter] = parameter.grad = None
+        return {ref: gradient for ref, gradient in gradients.items() if gradient is not None}
+
+    @override(PPOTorchLearner)
+    def compute_loss_for_module(
+        self, *, module_id: ModuleID, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> TensorType:
+        """Verco Eq. 6 of one minibatch."""
+        module = self.module[module_id].unwrapped()
+        loss = self.critic_loss(module_id, module, config, batch, fwd_out)
+        if Columns.ACTION_DIST_INPUTS in fwd_out:
+            loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
+        self._minibatches[module_id] += 1
+        return loss
+
+    def critic_loss(
+        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> torch.Tensor:
+        """The critic's loss, weighted by `vf_loss_coeff`; arguments as of `actor_terms`."""
+        outputs, targets = self.critic_terms(module_id, module, batch, fwd_out)
+        critic_loss = value_loss(
+            outputs,
+            batch[Columns.VF_PREDS],
+            targets,
+            config.vf_clip_param,
+            config.value_clip_mode,
+            getattr(config, "huber_delta", None),
+        )
+        self.log_values(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
+        weighted: torch.Tensor = config.vf_loss_coeff * critic_loss
+        return weighted
+
+    def critic_terms(
+        self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns.
+
+        Arguments as of `actor_terms`. A module whose critic shares layers with the actor gives what they have in common
+        as `EMBEDDINGS`.
+        """
+        values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
+        return values, batch[Postprocessing.VALUE_TARGETS]
+
+    def actor_terms(
+        self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
+    ) -> ActorTerms:
+        """Ratios, policy loss and entropy of rows.
+
+        Args:
+            config: The settings of the module.
+            module: The module, unwrapped.
+            batch: A minibatch, or a part of one, in RLlib's columns.
+            fwd_out: What `forward_train` of the module gave for it.
+        """
+        distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
+        log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
+        ratio = log_ratio.exp()
+        loss = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
+        return ActorTerms(log_ratio, ratio, loss, distribution.entropy().mean())
+
+    def policy_objective(self, module_id: ModuleID, terms: ActorTerms) -> torch.Tensor:
+        """What the actor minimises of the terms that `actor_terms` gave, without `other_terms`."""
+        return terms.policy_loss - self._entropy_coeff(module_id) * terms.entropy
+
+    def other_terms(
+        self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor | float:
+        """What is added to the actor's objective; nothing here. Arguments as of `actor_terms`."""
+        return 0.0
+
+    def _actor_loss(
+        self,
+        module_id: ModuleID,
+        module: Any,
+        config: Any,
+        batch: dict[str, Any],
+        fwd_out: dict[str, TensorType],
+    ) -> TensorType:
+        """The actor's part of Eq. 6, logged; 0 from the minibatch on that stops the policy."""
+        terms = self.actor_terms(config, module, batch, fwd_out)
+        log_ratio = terms.log_ratio
+        ratio = log_ratio.exp()
+        kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
+        self.log_values(
+            module_id,
+            policy_loss=terms.policy_loss,
+            entropy=terms.entropy,
+            kl=kl,
+            clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
+        )
+        if self._minibatches[module_id] == 0:
+            self._log_first_minibatch(module_id, terms, batch)
+        target, weight = self._target_kl(config), 1.0
+        if target is not None and float(kl) > target:
+            self.stopped.add(module_id)
+        if module_id not in self.stopped:
+            self._policy_steps[module_id] += 1
+        elif self.config.num_learners <= 1:
+            return torch.zeros((), device=ratio.device)
+        else:
+            weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
+        return weight * self._objective(module_id, module, config, terms, fwd_out)
+
+    def _objective(
+        self, module_id: ModuleID, module: Any, config: Any, terms: ActorTerms, fwd_out: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        return self.policy_objective(module_id, terms) + self.other_terms(module_id, module, config, fwd_out)
+
+    def _entropy_coeff(self, module_id: ModuleID) -> float:
+        return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
+
+    def _target_kl(self, config: Any) -> float | None:
+        if not isinstance(config.target_kl, list | tuple):
+            return config.target_kl  # type: ignore[no-any-return]
+        decisions, targets = zip(*config.target_kl, strict=True)
+        return float(np.interp(self._begun, decisions, targets))
+
+    def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:
+        # Before the first step the ratio must be 1, but for an action that lasted from one roll-out into the next:
+        # older weights chose it, so it is left out. Messages are not looked at: the first of each roll-out is as old.
+        newest = self._of_newest_weights(batch)
+        self.log_values(module_id, older_weights_share=1.0 - newest.float().mean())
+        ratio = terms.action_ratio.detach()[newest]
+        if len(ratio):
+            apart = (ratio - 1.0).abs()
+            self.log_values(module_id, ratio_first_minibatch=apart.max(), roll_out_ratio_error=apart.mean())
+
+    def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
+        # All Learners must stop together.
+        return self._sum_over_learners(value) / max(1, self.config.num_learners)
+
+    def _sum_over_learners(self, value: torch.Tensor) -> torch.Tensor:
+        if self.config.num_learners > 1 and torch.distributed.is_initialized():
+            value = value.clone()
+            torch.distributed.all_reduce(value)
+        return value
+
+    @override(PPOTorchLearner)
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Logs what the whole update did."""
+        super().after_gradient_based_update(timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: self._decisions})
+        for module_id, count in self._minibatches.items():
+            self.log_values(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
+        log_cost(self.metrics, (ALL_MODULES,))
+
+    def log_values(self, module_id: ModuleID, **values: Any) -> None:
+        """Puts values into the results, under `learners` and the module."""
+        detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}
+        self.metrics.log_dict(detached, key=module_id, window=1)
+
 
 _NO_KL_LOSS = {"use_kl_loss": False, "kl_coeff": 0.0, "kl_target": None}
 """RLlib's settings of a loss on the KL divergence, as they are without one."""
@@ -172,7 +594,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         return self.assign("training", settings, values)
 
     @override(PPOConfig)
-    def get_default_learner_class(self) -> type[Learner] | str:
+    def get_default_learner_class(self) -> type[MultiAgentPPOLearner]:
         """`MultiAgentPPOLearner`."""
         return MultiAgentPPOLearner
 

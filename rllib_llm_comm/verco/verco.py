@@ -44,8 +44,15 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifes
 from rllib_llm_comm.rl.connectors import AddObservationsInOrder
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs
-from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
-from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner, policy_loss
+from rllib_llm_comm.rl.multi_agent_ppo import (
+    ACTOR,
+    CRITIC,
+    ActorTerms,
+    MultiAgentPPOConfig,
+    MultiAgentPPOLearner,
+    PPOTraining,
+    policy_loss,
+)
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import StartAlike, playable_id

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.policies.policy_folder import find_policy
-from rllib_llm_comm.rl.multi_agent_ppo_learner import annealed
+from rllib_llm_comm.rl.multi_agent_ppo import annealed
 from tests.cli.command import fork_rllib, succeeds
 from tests.cli.faults import rows, wait_until
 

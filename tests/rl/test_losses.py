@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rllib_llm_comm.rl.multi_agent_ppo_learner import (
+from rllib_llm_comm.rl.multi_agent_ppo import (
     approximate_kl,
     explained_variance,
     policy_loss,

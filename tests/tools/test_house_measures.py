@@ -10,7 +10,7 @@ def test_a_setting_is_declared_once():
 
 def test_the_way_of_verco_holds_its_stage_its_language_and_shared_learners_but_no_other_method():
     way = way_of_verco()
-    ours = ("experiments.tune_stage", "verco.verco", "language.scoring", "rl.multi_agent_ppo_learner")
+    ours = ("experiments.tune_stage", "verco.verco", "language.scoring", "rl.multi_agent_ppo")
     assert {f"rllib_llm_comm.{name}" for name in ours} <= set(way)
     assert not any(".sama." in name or ".baselines." in name for name in way)
 

@@ -12,8 +12,7 @@ from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.policies.numeric_network import NumericSettings, ValueNormSettings, moments
-from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
-from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
+from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOLearner, PPOTraining
 from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 
 if TYPE_CHECKING:
