@@ -189,6 +189,7 @@ def _check_models(config: Any, to_come: tuple[str, ...]) -> None:
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.verco.language_network import check_adapter_of
+    from rllib_llm_comm.verco.settings import WRITTEN_WORD_BY_WORD
     from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
     if not isinstance(config, LanguageModelConfigMixin):
@@ -198,7 +199,7 @@ def _check_models(config: Any, to_come: tuple[str, ...]) -> None:
         check_base_model(str(base))
         check_lora_layers(str(base), config.lora_layers)
         check_targets(str(base), config.lora_target_modules)
-        tokens = most_tokens(config.max_message_words) if config.messages == "student" else 0
+        tokens = most_tokens(config.max_message_words) if config.messages in WRITTEN_WORD_BY_WORD else 0
         check_positions(str(base), config.max_prompt_tokens + max(tokens, config.max_candidate_tokens))
     check_quantization(config.quantization)
     if config.device != "auto":

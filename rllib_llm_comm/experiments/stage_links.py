@@ -22,7 +22,7 @@ from rllib_llm_comm.experiments.tune_stage import network_settings
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
 from rllib_llm_comm.policies.policy_manifest import require_same_network, require_silence
 from rllib_llm_comm.policies.recorded_people import RecordedPeople
-from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED, CommunicationSettings
+from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED, WRITTEN_WORD_BY_WORD, CommunicationSettings
 
 # Settings that a stage must share with the one whose adapter it takes over.
 _WORDS = "max_message_words"
@@ -78,7 +78,7 @@ def _check_same_model(place: str, role: str, own: Mapping[str, str], source: Sta
 def _check_words(stage: Stage, source: Stage, named: Mapping[str, Stage]) -> None:
     """Refuses to cut messages that the adapter learned in full."""
     own, learned = _words_of(stage, named), _words_of(source, named)
-    if _setting_of(stage, "messages") == "student" and None not in (own, learned) and own < learned:
+    if _setting_of(stage, "messages") in WRITTEN_WORD_BY_WORD and None not in (own, learned) and own < learned:
         raise UserError(
             f"`{stage.name}.config.max_message_words` is {own}, but the message adapter that it takes over from "
             f"`{source.name}` learns messages of up to {learned} words; give both stages the same."

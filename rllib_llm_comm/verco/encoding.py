@@ -254,12 +254,12 @@ IGNORED = -100
 
 
 def encode_examples(
-    base: BaseModel, prompts: Sequence[str], messages: Sequence[str], max_tokens: int
+    base: BaseModel, prompts: Sequence[str], messages: Sequence[str], max_tokens: int, max_labels: int | None = None
 ) -> dict[str, np.ndarray]:
     """Token ids and labels of (message prompt, message) pairs.
 
     Prompt and message are encoded together; labels begin where the encoding leaves that of the bare prompt,
-    and end with the end token.
+    and end with the end token, or after `max_labels` tokens.
 
     Returns:
         `message_ids` (B, T) int32, padded on the right, and `message_labels` (B, T) int32, -100
@@ -273,7 +273,7 @@ def encode_examples(
         alone = base.encode(prompt)
         whole = base.encode_with(prompt, message) if message else alone
         shared = common_prefix(alone, whole)
-        rows.append((whole[:shared], whole[shared:] + [base.eos_id]))
+        rows.append((whole[:shared], (whole[shared:] + [base.eos_id])[:max_labels]))
     width = max((len(head) + len(tail) for head, tail in rows), default=0)
     _require_room(width, max_tokens, "max_prompt_tokens", "a prompt with its message")
     ids = np.full((len(rows), width), PAD, np.int32)

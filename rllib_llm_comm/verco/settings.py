@@ -21,7 +21,9 @@ MessageMode = Literal["none", "student", "teacher", "other_moments", "other_fact
 MESSAGE_MODES: tuple[str, ...] = get_args(MessageMode)
 SHUFFLED = (OTHER_MOMENTS, OTHER_FACT)
 """Controls whose messages are drawn from those that the message adapter wrote elsewhere."""
-WRITTEN_BY_ADAPTER = ("student", "menu", *SHUFFLED, SWAPPED)
+WRITTEN_WORD_BY_WORD = ("student", *SHUFFLED, SWAPPED)
+"""Kinds of messages for which the message adapter writes freely, unless there is a `message_menu`."""
+WRITTEN_BY_ADAPTER = ("menu", *WRITTEN_WORD_BY_WORD)
 """Modes in which the message adapter, or a server in its place, writes."""
 _MODULE = re.compile(r"[\w.-]+")
 

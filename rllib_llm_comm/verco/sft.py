@@ -46,7 +46,7 @@ from rllib_llm_comm.core.phases import log_cost
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.prompts import PromptTemplates, limit_words
+from rllib_llm_comm.language.prompts import PromptTemplates, limit_words, most_tokens
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.callbacks import add_cost
 from rllib_llm_comm.rl.columns import CRITIC_IDS
@@ -244,10 +244,10 @@ def _read_json(text: Any) -> Mapping[str, Any]:
 def encode_labels(
     batch: Mapping[str, Sequence[Any]], base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates
 ) -> dict[str, np.ndarray]:
-    """Ids and labels of rows of `prompt` and `message` (cut to `max_words`), as of `encode_examples`."""
+    """Ids and labels of rows of `prompt` and `message`, as of `encode_examples`; cut as written messages are."""
     prompts = [templates.message(str(text)) for text in batch["prompt"]]
     messages = [limit_words(str(message), max_words) for message in batch["message"]]
-    return encode_examples(base, prompts, messages, max_tokens)
+    return encode_examples(base, prompts, messages, max_tokens, most_tokens(max_words))
 
 
 def encode_demonstrations(batch: Mapping[str, Sequence[Any]], encoder: ObservationEncoder) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
     for run, own, longest in (
         ("TWOSOME", {"max_prompt_tokens": 240}, 272),
         ("Verco", {"max_prompt_tokens": 240, "max_candidate_tokens": 16, "max_message_words": 8}, 272),
+        ("Verco", {"max_prompt_tokens": 240, "max_message_words": 9, "messages": "other_moments"}, 276),
         ("Verco", {"max_prompt_tokens": 240, "max_candidate_tokens": 17, "messages": "none"}, 257),
     ):
         last = {"run": run, "env": KITCHEN, "config": {"base_model": str(folder), **own}}

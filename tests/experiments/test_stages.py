@@ -307,8 +307,10 @@ def test_messages_are_not_cut_shorter_than_they_were_taught(tmp_path, input_):
         check(specs, tmp_path)
     said, verco = specs["said"]["config"], specs["verco"]["config"]
     said["max_message_words"] = 11
-    with pytest.raises(UserError, match="`verco.config.max_message_words` is 10, .* up to 11 words"):
-        check(specs, tmp_path)
+    for written in ("student", "other_moments"):
+        specs["verco"]["config"] = {**verco, "messages": written}
+        with pytest.raises(UserError, match="`verco.config.max_message_words` is 10, .* up to 11 words"):
+            check(specs, tmp_path)
     for fits in ({"max_message_words": 11}, {"messages": "none"}):
         specs["verco"]["config"] = {**verco, **fits}
         check(specs, tmp_path)

@@ -66,15 +66,15 @@ def test_names_inside_words_or_with_marks():
     assert parse_messages("a.*(: hi you", ("a.*(",)) == {"a.*(": "hi you"}
 
 
-def test_long_messages_are_cut():
+def test_long_messages_are_bounded_and_left_to_who_asks():
     found = parse_messages("alice: " + "word " * 50 + "\nbob: " + "x" * 5000, AGENTS)
-    assert found["alice"] == " ".join(["word"] * 10) and len(found["bob"]) <= 160 and is_garbage(found["bob"])
+    assert found["alice"] == " ".join(["word"] * 50) and len(found["bob"]) <= 500 and is_garbage(found["bob"])
 
 
 def check(found: dict[str, str], agents) -> None:
     assert set(found) <= set(agents)
     for message in found.values():
-        assert 1 <= len(message.split()) <= 10 and len(message) <= 160
+        assert message and len(message) <= 500
         assert message.isprintable() and len(message.splitlines()) == 1 and message == message.strip()
         is_refusal(message), is_garbage(message)
 

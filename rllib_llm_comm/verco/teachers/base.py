@@ -81,7 +81,7 @@ class Teacher(ABC):
 
     @abstractmethod
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
-        """One message of at most ten words per agent; an agent without an entry gets no label.
+        """One message per agent, cut by who asks to `max_message_words`; an agent without an entry gets no label.
 
         Args:
             request: The moment.

@@ -30,11 +30,9 @@ from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest
 
 logger = logging.getLogger(__name__)
 
-MAX_WORDS = 10
 _PROMPTS = "teacher.prompts"
 _MAX_ANSWER = 20_000
 _MAX_LINE = 500
-_MAX_MESSAGE = 160
 _TYPOGRAPHY = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "：": ":"})
 _REFUSAL = re.compile(
     r"\bas an? (ai|artificial|(large )?language model)\b"
@@ -181,7 +179,7 @@ def parse_messages(answer: str, agents: Sequence[str]) -> dict[str, str]:
         agents: The names.
 
     Returns:
-        One plain line of one to ten words for each agent that was found.
+        One plain line for each agent that was found.
     """
     text = without_thoughts(answer)[:_MAX_ANSWER].translate(_TYPOGRAPHY)
     raw = _from_json(text, agents) or _from_lines(text, agents)
@@ -254,9 +252,8 @@ def _from_lines(text: str, agents: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(message: str) -> str:
-    """One line without markup, emoji and quotes, at most ten words."""
+    """One line without markup, emoji and quotes; who asks cuts it to the words that a message may have."""
     line = message.translate(_TYPOGRAPHY).strip()[:_MAX_LINE]
     line = re.sub(r"[*`#]+|^\s*[->•]+\s", " ", line)
     line = "".join(" " if unicodedata.category(c) in ("So", "Sk", "Cs") else c for c in line)
-    line = limit_words(line.strip(" \t\"',;_"), MAX_WORDS)
-    return limit_words(line[:_MAX_MESSAGE].strip(" \"',;_"), MAX_WORDS)
+    return limit_words(line.strip(" \t\"',;_"), _MAX_LINE).strip(" \"',;_")

@@ -69,7 +69,8 @@ class CollectionSettings(SideBySide):
     max_decisions: int = Field(200_000, ge=1)
     """No further games are begun after so many decisions (ours). With a larger number it goes on."""
     max_message_words: int = Field(10, ge=1, le=1000)
-    """Longer messages of the teacher are cut. Verco: 10."""
+    """Longer messages of the teacher are cut. Verco: 10, which the prompts of the package tell a chat model; for more
+    give the teacher prompts of your own."""
     max_empty_moments: int = Field(100, ge=1)
     """Gives up when the teacher said nothing in so many moments in a row (ours)."""
     max_stale_decisions: int = Field(20_000, ge=1)
