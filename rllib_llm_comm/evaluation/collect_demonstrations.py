@@ -41,7 +41,8 @@ from rllib_llm_comm.verco.teachers.collect_labels import (
 from rllib_llm_comm.verco.teachers.label_store import ANSWERS, DEMONSTRATIONS, LabelStore
 
 NONE, OWN, TEACHER = "none", "own", "teacher"
-OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
+_DECIDING = ("policy", "habit", "greedy", "unstuck")
+OF_PARTNERS = (*_DECIDING, "max_prompt_tokens")
 
 
 class _PlaysByChat(Settings):
@@ -54,10 +55,10 @@ class DemonstrationSettings(CollectionSettings, Trust):
 
     player: str | dict[str, Any] = "scripted"
     """Who holds all seats: `"scripted"` (the game's scripted player), the path of a checkpoint or `zoo:NAME`,
-    `"module:function"`, or a mapping with `policy` and `habit`, `greedy` or `unstuck` of `PartnerSettings` (of a
-    checkpoint the most likely action is taken unless `greedy` is false). Or `{"sessions": [...], "names": [...]}`:
-    people in sessions of `rllib play --record`, whose `env_config` counts; or `{"chat": {...}}`: a chat model, as of
-    `open_chat`."""
+    `"module:function"`, or a mapping with `policy` and `habit`, `greedy`, `unstuck` or `max_prompt_tokens` of
+    `PartnerSettings` (of a checkpoint the most likely action is taken unless `greedy` is false). Or
+    `{"sessions": [...], "names": [...]}`: people in sessions of `rllib play --record`, whose `env_config` counts; or
+    `{"chat": {...}}`: a chat model, as of `open_chat`."""
     messages: Literal["none", "own", "teacher"] = "none"
     """What is heard before a choice: `"none"`, `"own"`: what the player itself says (messages of a checkpoint or of
     people), or `"teacher"`: what `teacher` says in each agent's place."""
@@ -156,7 +157,7 @@ class DemonstrationPlayer:
     def identity(self) -> dict[str, Any]:
         """The settings that decide what it does."""
         if self.partner is not None:
-            known = {name: getattr(self.partner, name) for name in OF_PARTNERS}
+            known = {name: getattr(self.partner, name) for name in _DECIDING}
             trained = self.partner.kind == CHECKPOINT
             return {**known, **({"digest": weights_digest(self.partner.policy)} if trained else {})}
         if self.chat is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -299,12 +300,7 @@ class CrossPlay:
             self._planning["planner"] = trusting(self._planning["planner"])
         self.players = parse_partners(players, "players")
         self.groups = _groups(partners or {}, [one.name for one in self.players])
-        known: dict[str, Any] = {}
-
-        def load(path: str) -> Any:
-            if path not in known:
-                known[path] = Loading(trust=self._how.trust, trust_own=self._how.trust_own).load(path)
-            return known[path]
+        load = functools.cache(Loading.from_attributes(self._how).load)
 
         every = [*self.players, *(one for group in self.groups.values() for one in group)]
         self._entrants = [make_partner(one, load) for one in every]

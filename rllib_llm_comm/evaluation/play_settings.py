@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import InGames, Several, SideBySide
-from rllib_llm_comm.policies.load_policy import Loading, Trust
+from rllib_llm_comm.policies.load_policy import Loading, LongestPrompt, Trust
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
@@ -142,9 +142,11 @@ class EvaluationSettings(PlaySettings, SideBySide):
             )
         return self
 
-    def load(self, path: str | Path, reference: str | None = None) -> TrainedPolicy:
+    def load(
+        self, path: str | Path, reference: str | None = None, max_prompt_tokens: int | None = None
+    ) -> TrainedPolicy:
         """The policy, with what its messages are compared with."""
-        return super().load(path, self.reference)
+        return super().load(path, self.reference, max_prompt_tokens)
 
 
 class ReplaySettings(PlaySettings):
@@ -186,7 +188,7 @@ class HostSettings(PlaySettings):
         return self
 
 
-class CrossPlaySettings(ComparedPlay, SideBySide):
+class CrossPlaySettings(ComparedPlay, SideBySide, LongestPrompt):
     """Settings of cross-play; every pair plays episodes with the same seeds.
 
     FCP: 10 episodes per pair and seat; Carroll et al.: 40 (inferred). Both: sampled actions.

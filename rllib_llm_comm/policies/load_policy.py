@@ -83,7 +83,14 @@ class Trust(Settings):
     """Take the addresses, names of keys, paths and hub ids that checkpoints recorded as they are."""
 
 
-class Loading(Trust):
+class LongestPrompt(Settings):
+    """How long the prompts of a checkpoint may be that is played."""
+
+    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
+    """Longest prompt in tokens of a checkpoint, where the texts of a game are longer than those of its training."""
+
+
+class Loading(LongestPrompt, Trust):
     """Arguments of `load_policy` beside the path; what is not given is as the checkpoint recorded it."""
 
     messages: str | None = None
@@ -94,8 +101,6 @@ class Loading(Trust):
     """Who writes messages: a mapping with `base_url`, ..., or "none": the policy itself."""
     base_model: str | None = None
     """Where the base model lies, if not where it lay in training."""
-    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
-    """Longest prompt in tokens, where the texts of a game are longer than those of the training."""
     trust_own: bool = Field(False, exclude=True)
     """Take them from checkpoints that were written here (`policies.signatures`), as in a stage of a file whose
     checkpoints come from that file or another of the user's."""
@@ -108,13 +113,16 @@ class Loading(Trust):
         """
         POLICY_KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
 
-    def load(self, path: str | Path, reference: str | None = None) -> TrainedPolicy:
+    def load(
+        self, path: str | Path, reference: str | None = None, max_prompt_tokens: int | None = None
+    ) -> TrainedPolicy:
         """The policy of a checkpoint.
 
         Args:
             path: A path that `find_checkpoint` understands.
             reference: The checkpoint whose message adapter the drift of messages is measured from, if the checkpoint
                 carries none.
+            max_prompt_tokens: That of this checkpoint, if not that of these settings.
 
         Raises:
             UserError: If it cannot be loaded with these settings.
@@ -127,6 +135,6 @@ class Loading(Trust):
             message_server=self.message_server,
             base_model=self.base_model,
             reference=None if reference is None else find_checkpoint(reference),
-            max_prompt_tokens=self.max_prompt_tokens,
+            max_prompt_tokens=max_prompt_tokens or self.max_prompt_tokens,
             trust=self.trust or (self.trust_own and is_own_checkpoint(found)),
         )

@@ -13,8 +13,8 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import is_named
+from rllib_llm_comm.policies.load_policy import LongestPrompt
 
 SCRIPTED, RANDOM, STAY = "scripted", "random", "stay"
 FUNCTION, CHECKPOINT = "function", "checkpoint"
@@ -36,7 +36,7 @@ PLAYERS: Mapping[str, str] = {
 """Kind of player, in the column `player` of demonstrations -> who it is. Other texts in files are not shown."""
 
 
-class PartnerSettings(Settings):
+class PartnerSettings(LongestPrompt):
     """A partner: a player of one agent's seat that does not learn."""
 
     policy: str = Field(examples=[SCRIPTED])
@@ -88,6 +88,7 @@ class PartnerSettings(Settings):
             "habit": (SCRIPTED, "only scripted players have habits"),
             "greedy": (CHECKPOINT, "only checkpoints have a most likely action"),
             "unstuck": (CHECKPOINT, "only checkpoints have chances to remove actions from"),
+            "max_prompt_tokens": (CHECKPOINT, "only checkpoints have prompts"),
         }
         for setting, (kind, why) in useless.items():
             if getattr(self, setting) and self.kind != kind:

@@ -463,18 +463,20 @@ class Partner:
         return np.asarray(mixed / mixed.sum())
 
 
-def make_partner(settings: PartnerSettings, load_checkpoint: Callable[[str], Any]) -> Partner:
+def make_partner(settings: PartnerSettings, load_checkpoint: Callable[..., Any]) -> Partner:
     """The partner of some settings.
 
     Args:
-        load_checkpoint: Loads a policy from a path, such as `Loading().load`.
+        load_checkpoint: Loads a policy from a path and its `max_prompt_tokens`, such as `Loading().load`.
 
     Raises:
         UserError: If a checkpoint or function cannot be loaded.
     """
     if settings.kind == FUNCTION:
         load_function(settings.policy)
-    return Partner(settings, load_checkpoint(settings.policy) if settings.kind == CHECKPOINT else None)
+    if settings.kind != CHECKPOINT:
+        return Partner(settings)
+    return Partner(settings, load_checkpoint(settings.policy, max_prompt_tokens=settings.max_prompt_tokens))
 
 
 def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.Generator) -> Player:

@@ -60,7 +60,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.core.settings import Settings, settings_of
+from rllib_llm_comm.core.settings import settings_of
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import env_spec, make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
@@ -75,7 +75,7 @@ from rllib_llm_comm.envs.interface import (
     with_figures,
 )
 from rllib_llm_comm.policies.decision import Policy, Request
-from rllib_llm_comm.policies.load_policy import Loading
+from rllib_llm_comm.policies.load_policy import Loading, LongestPrompt
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
@@ -100,15 +100,13 @@ FOG, TRUTH = "fog", "truth"
 SCRIPTED, TRAINED = "scripted", "trained:"
 
 
-class ActingCheckpoint(Settings):
+class ActingCheckpoint(LongestPrompt):
     """How a checkpoint acts that is loaded for a game; another setting names it."""
 
     greedy: bool = False
     """Whether the checkpoint takes its likeliest action instead of a sampled one."""
     base_model: str | None = None
     """Place of its base model, if not that of its training."""
-    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
-    """Its longest prompt in tokens, where the texts of the game are longer than those of its training."""
     trust: bool = False
     """Whether what it recorded is used where it reaches beyond this program. What this user's own training wrote here
     needs none; a file cannot say so (`--trust`)."""

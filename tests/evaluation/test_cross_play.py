@@ -88,6 +88,16 @@ def test_checkpoints_are_told_by_their_weights(tmp_path):
     assert notes == ["b has the weights of a: the two are one seed, counted twice."]
 
 
+def test_longer_texts_than_in_the_training_of_players_and_partners_need_more_room(tmp_path):
+    register()
+    talker = str(write_talker(tmp_path / "talker"))
+    wide = {"policy": talker, "name": "wide", "max_prompt_tokens": 600}
+    cross = CrossPlay([talker, wide], None, CrossPlaySettings(episodes=1, max_prompt_tokens=8))
+    assert [one.policy.network.settings.max_prompt_tokens for one in cross._entrants] == [8, 600]
+    done = CliRunner().invoke(cli, ["crossplay", talker, talker, "--max-prompt-tokens", "8"])
+    assert "`max_prompt_tokens` is 8" in str(done.exception)
+
+
 def test_games_of_more_than_two_seats():
     three = {"num_agents": 3, "max_game_steps": 20}
     settings = CrossPlaySettings(env="rllib_llm_comm/overcooked_text-v0", episodes=1, env_config=three)

@@ -92,6 +92,7 @@ def test_names_tell_what_differs():
         ([{"policy": "random", "habit": "one_pot"}], ("pool[0].habit", "invalid", "scripted")),
         ([{"policy": "scripted", "habit": "one pot"}], ("pool[0].habit", "choice", "Did you mean 'one_pot'")),
         ([{"policy": "scripted", "greedy": True}], ("pool[0].greedy",)),
+        ([{"policy": "scripted", "max_prompt_tokens": 512}], ("pool[0].max_prompt_tokens",)),
         ([{"policy": "scripted", "word_order": "reversed"}], ("pool[0].word_order",)),
         ([{"policy": "zoo:told_salad", "speech": "none", "word_noise": 0.5}], ("pool[0].word_noise",)),
         ([{"policy": "random", "name": "a"}, {"policy": "stay", "name": "a"}], ("pool", "invalid", "two .* 'a'")),
