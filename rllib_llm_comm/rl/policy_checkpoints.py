@@ -25,6 +25,7 @@ from ray.tune.trainable import Trainable
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.envs.minirts.officers import checkpoints_of
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, COMMNET
 from rllib_llm_comm.policies.policy_folder import PolicyExport, write_policy
 from rllib_llm_comm.policies.policy_manifest import (
@@ -130,7 +131,9 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
     return write_policy(target, _files(acting), manifest)
 
 
-def _manifest(exports: Mapping[str, PolicyExport], config: Any, **others: Any) -> PolicyManifest:
+def _manifest(
+    exports: Mapping[str, PolicyExport], config: Any, env_config: Mapping[str, Any], **others: Any
+) -> PolicyManifest:
     """The manifest of exports, which are alike but for their weights; `others` are its other fields."""
     export = next(iter(exports.values()))
     return PolicyManifest(
@@ -138,8 +141,21 @@ def _manifest(exports: Mapping[str, PolicyExport], config: Any, **others: Any) -
         model_config=with_team(export, config),
         base_model_digest=export.base_model_digest,
         base_model_sha256=export.base_model_sha256,
+        env_config=_executors_from_anywhere(env_config),
         **others,
     )
+
+
+def _executors_from_anywhere(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a game, however nested, in which the paths of executors' checkpoints hold in every folder."""
+    found = dict(settings)
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found[key] = _executors_from_anywhere(value)
+        elif key == "executor" and (paths := checkpoints_of(value)):
+            here = [str(Path(path).absolute()) if Path(path).exists() else path for path in paths]
+            found[key] = ":".join([value.partition(":")[0], *here])
+    return found
 
 
 def _files(exports: Mapping[str, PolicyExport]) -> dict[str, bytes]:

@@ -29,6 +29,7 @@ from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game, withhold_game
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
@@ -486,6 +487,19 @@ def test_a_record_names_its_planner_by_a_path_that_holds_everywhere(tmp_path, mo
     assert from_anywhere(around) == {**around, "planner": f"trained:{there}"}
     assert from_anywhere("trained:zoo:planner_cramped_room") == "trained:zoo:planner_cramped_room"
     assert EMMAConfig().planning(planner="trained:mine").policy_record()["planning"]["planner"] == f"trained:{there}"
+
+
+def test_a_record_names_its_executor_by_a_path_that_holds_everywhere(small_ray, tmp_path, monkeypatch):
+    shutil.copytree(find_policy("zoo:emma_cramped_room"), tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    game = {"executor": "switch:zoo:red_officer:mine"}  # of the strategy game; of others any mapping will do
+    config = planners_of_salads(VercoConfig, 32, {}).environment(KITCHEN, env_config={"executor": "trained:mine"})
+    with running(config) as algo:
+        algo.config.env_config["game"] = game
+        recorded = algo.manifest_of(algo.policy_exports()).env_config
+        assert recorded["executor"] == f"trained:{tmp_path / 'mine'}"
+        assert recorded["game"]["executor"] == f"switch:zoo:red_officer:{tmp_path / 'mine'}"
+        assert algo.config.env_config["executor"] == "trained:mine"
 
 
 @one_kind_of_seats
