@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -228,7 +229,7 @@ class ArrayPolicy(TrainedPolicy):
         batch = self.batch(asked)
         with torch.no_grad():
             chances = self.chances(batch)
-            values = self.values(asked, batch)
+        values = functools.cache(torch.no_grad()(self.values(asked, batch)))  # all of a moment, if one is read
         allowed = batch[ACTION_MASK].numpy() != 0
         for index, (number, agent, memory, seen) in enumerate(rows):
             own = np.where(allowed[index], chances[index], 0.0)
@@ -242,7 +243,7 @@ class ArrayPolicy(TrainedPolicy):
                 heard={},
                 candidates=[str(phrase) for phrase in (range(len(own)) if phrases is None else phrases)],
                 probabilities=own,
-                value=float(values[index]),
+                value=lambda index=index: float(values()[index]),  # type: ignore[misc]
                 prompt="",
             )
         return answers
@@ -263,10 +264,9 @@ class ArrayPolicy(TrainedPolicy):
     def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:  # noqa: B027  (most remember no actions)
         """Takes note of an agent's action, where the policy remembers it; most do not."""
 
-    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
-        """Values of all rows."""
-        values: list[float] = self.network.values(batch).tolist()
-        return values
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> Callable[[], list[float]]:
+        """Computes the values of all rows when it is called; what it needs of the memories is taken now."""
+        return lambda: self.network.values(batch).tolist()  # type: ignore[no-any-return]
 
     def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing.

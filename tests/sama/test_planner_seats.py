@@ -218,7 +218,10 @@ def test_rules_are_demonstrated(tmp_path):
 
 def test_a_checkpoint_of_emma_carries_subgoals_out():
     env = make_env(KITCHEN, executor=EMMA, game={"horizon": 25})
+    judged = []
+    env._policy.network.critic.register_forward_hook(lambda *_: judged.append(1))
     played = [play(env, by_rules, seed=4) for _ in range(2)]
+    assert not judged, "nobody reads the critic's values"
     assert played[0][0] == played[1][0]
     assert [step[2] for step in played[0][1]] == [step[2] for step in played[1][1]], "the seed fixes the executor, too"
     metrics = played[0][1][-1][4]["alice"]["episode_metrics"]

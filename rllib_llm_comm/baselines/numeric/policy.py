@@ -78,7 +78,7 @@ class NumericPolicy(ArrayPolicy):
             batch[VECTOR] = torch.from_numpy(np.stack([memory.seen[agent] for agent, memory, _ in asked]))
         return batch
 
-    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> Callable[[], list[float]]:
         """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need."""
         name = self.network.settings.critic_input
         if name in batch:
@@ -87,8 +87,8 @@ class NumericPolicy(ArrayPolicy):
         seen = [self._central(*row) for row in asked]
         told = np.array([view.size == size for view in seen])
         filled = [view if view.size == size else np.zeros(size, np.float32) for view in seen]
-        values = self.network.values({name: torch.from_numpy(np.stack([view.reshape(-1) for view in filled]))})
-        return np.where(told, values.numpy(), np.nan).tolist()
+        batch = {name: torch.from_numpy(np.stack([view.reshape(-1) for view in filled]))}
+        return lambda: np.where(told, self.network.values(batch).numpy(), np.nan).tolist()
 
     def _central(self, agent: str, memory: ArrayMemory, seen: Observation) -> np.ndarray:
         if self.network.settings.critic_input == CRITIC_STATE:

@@ -116,10 +116,9 @@ class QPolicy(ArrayPolicy):
         best = batch[VALUES].argmax(-1)
         return torch.nn.functional.one_hot(best, batch[VALUES].shape[-1]).double().numpy()
 
-    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> Callable[[], list[float]]:
         """Each agent's own value of its best action, a part of the team's value that means little by itself."""
-        best: list[float] = batch[VALUES].max(-1).values.tolist()
-        return best
+        return batch[VALUES].max(-1).values.tolist
 
     def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:
         """Remembers an agent's action, which is an input of its next choice."""

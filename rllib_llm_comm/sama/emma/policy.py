@@ -126,8 +126,8 @@ class GroundedPolicy(ArrayPolicy):
         batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
         return {**batch, ACTION_MASK: self.masks(asked)}
 
-    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> Callable[[], list[float]]:
         """Values of all rows; NaN where the critic wants a state that nobody tells, which acting does not need."""
         if self.network.sizes["state_size"] and CRITIC_STATE not in batch:
-            return [float("nan")] * len(asked)
+            return lambda: [float("nan")] * len(asked)
         return super().values(asked, batch)
