@@ -5,16 +5,18 @@ A cassette is a JSON Lines file. Its first line tells what it is and how it was 
 line of a question counts. The first line may name further recordings in the same folder (`with`), which belong to it.
 A last line without its end, as a killed process leaves it, counts for nothing. The first line may also name parts of
 questions that decide nothing about its answers (`without`, names of `PARTS`): a question that is not recorded is then
-looked up without them. A file that ends in `.xz` is packed; it can only be played back.
+looked up without them. A file that ends in `.xz` or `.gz` is packed; it can only be played back.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import lzma
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -47,7 +49,9 @@ PARTS = {
 }
 """Parts of questions that an author may have no use for: worked examples, and failures from earlier situations. Whoever
 writes answers by hand, for a situation, is such an author."""
-PACKED = ".xz"
+PACKED: Mapping[str, Any] = {".xz": lzma, ".gz": gzip}
+"""Ending of a packed recording -> the module that opens it."""
+_UNREADABLE = OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, TypeError, RecursionError
 _SHOWN = 80
 _FORM = re.compile(r"\n\nAnswer with one JSON object and nothing else\.[^\n]*\n\{.*\Z", re.DOTALL)
 _LONGEST_HEADER = 2**16
@@ -85,8 +89,8 @@ class Cassette(ChatModel):
         Raises:
             UserError: If the file is missing or is no cassette, or is packed and there is a client.
         """
-        if client is not None and str(path).endswith(PACKED):
-            raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it with gunzip to record.")
+        if client is not None and str(path).endswith(tuple(PACKED)):
+            raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it to record.")
         self.path, self.client = local_path(path, "cassette"), client
         self.counters = ChatCounters() if client is None else client.counters
         self._follow_client()
@@ -207,7 +211,7 @@ class Cassette(ChatModel):
             self._authors |= authors
         except UserError:  # of a recording beside this one
             raise
-        except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (*_UNREADABLE, KeyError) as error:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
             ) from error
@@ -219,7 +223,7 @@ def _content(
 ) -> tuple[dict[str, Any], dict[Question, ChatAnswer], dict[Question, str]]:
     """Header, answers and their authors of a recording, of a state of its file."""
     content = path.read_bytes()
-    parts = (lzma.decompress(content) if path.suffix == PACKED else content).split(b"\n")
+    parts = (PACKED[path.suffix].decompress(content) if path.suffix in PACKED else content).split(b"\n")
     if len(parts) > 1 and parts[-1] and not is_document(parts[-1]):
         logger.warning("The last line of the cassette %s has no end; it is left out.", path)
         parts.pop()
@@ -266,10 +270,10 @@ def describe_recording(path: str | os.PathLike[str]) -> str:
     """
     place = Path(path)
     try:
-        with lzma.open(place) if place.suffix == PACKED else place.open("rb") as file:
+        with PACKED[place.suffix].open(place) if place.suffix in PACKED else place.open("rb") as file:
             header = json.loads(file.readline(_LONGEST_HEADER))
         told = [" ".join(str(header[name]).split()) for name in ("model", "made") if header.get(name)]
-    except (OSError, EOFError, lzma.LZMAError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (*_UNREADABLE, AttributeError) as error:
         raise UserError(f"{str(path)!r} is no cassette ({type(error).__name__}); correct or record it anew.") from error
     return f"recording {place.name} ({', '.join(told) or 'of nobody who is named'})"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 import pickle
@@ -11,7 +12,7 @@ import pytest
 from chat_server import ChatServer, completion
 
 from rllib_llm_comm.chat.answers import ask_batch
-from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat, put_in_order
+from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, describe_recording, open_chat, put_in_order
 from rllib_llm_comm.chat.chat_model import ChatError, cut_at
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
@@ -50,15 +51,19 @@ def test_a_session_plays_back_without_network(tape, no_network):
     assert pickle.loads(pickle.dumps(player)).complete("hi") == "re: hi"
 
 
-def test_a_packed_session_plays_back_and_cannot_grow(tape):
-    packed = tape.with_suffix(".jsonl.xz")
-    packed.write_bytes(lzma.compress(tape.read_bytes()))
+@pytest.mark.parametrize(("ending", "packer"), [("xz", lzma), ("gz", gzip)])
+def test_a_packed_session_plays_back_and_cannot_grow(tape, ending, packer):
+    packed = tape.with_suffix(f".jsonl.{ending}")
+    packed.write_bytes(packer.compress(tape.read_bytes()))
     assert Cassette(packed).complete("hi", "s") == "re: hi"
+    assert describe_recording(packed).startswith(f"recording {packed.name} (tiny, ")
     with pytest.raises(UserError, match="is packed and cannot grow"):
         Cassette(packed, ChatClient("tiny"))
-    packed.write_bytes(packed.read_bytes()[:40])
-    with pytest.raises(UserError, match="is no cassette"):
-        Cassette(packed)
+    whole = packed.read_bytes()
+    for broken in (whole[:40], whole[:40] + bytes(20) + whole[60:]):
+        packed.write_bytes(broken)
+        with pytest.raises(UserError, match="is no cassette"):
+            Cassette(packed)
 
 
 def test_the_file_tells_how_it_was_made(tape):
