@@ -27,8 +27,9 @@ _USER = re.compile(r"(://|\A)(?:[^\s/:@]+:(?!/|\d*/)\S*|(?<=/)[^\s/]*)@")
 _SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secret|key|signature)=)[^\s&;#'\")]+")
 
 
-# What a sentence begins with: the place of a setting, and the setting.
-_BEGINNING = re.compile(r"(?:In `([^`\s]+)`: )?(?:`([^`\s]+)`)?")
+# What a sentence begins with: the place of a setting, and the setting; no command or option with its value.
+_NAMED = r"`((?!rllib |--[^`\s]+ )[^`\n]+)`"
+_BEGINNING = re.compile(rf"(?:In {_NAMED}: )?(?:{_NAMED})?")
 _LONGEST = 1500  # characters of an error, which may quote a value of any length
 _MOST_NAMES = 12  # that are listed where one of them may be meant; of more
 _NEAREST = 5
