@@ -30,6 +30,7 @@ from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 from ray.rllib.utils.actor_manager import FaultAwareApply
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import (
@@ -53,6 +54,7 @@ _ALL = frozenset({"__all__"})
 _YOUNGER_PER_FULL = 300  # collections of the younger generation before one of all objects; Python's own is 10
 # Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
 _OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
+VectorMultiAgentEnv.envs = []  # RLlib's None is no list to close, and it complains where a game could not be made
 
 
 class LeanEpisode(MultiAgentEpisode):

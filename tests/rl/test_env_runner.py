@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -179,6 +181,19 @@ class Careless(MultiAgentEnv):
 
     def reset(self, *, seed=None, options=None):
         return {"stranger": 0}, {}
+
+
+def test_a_game_that_cannot_be_made_is_told_without_a_complaint_of_rllibs_at_the_end(monkeypatch):
+    def broken(**settings):
+        raise ValueError("no such map")
+
+    register_parallel_env("broken", entry=broken)
+    complaints = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    with pytest.raises(ValueError, match="no such map"):
+        LeanEnvRunner(config=SymbolicPPOConfig().environment("broken"), worker_index=0)
+    gc.collect()
+    assert not complaints
 
 
 def test_rllib_checks_what_is_not_behind_our_adapter():
