@@ -86,10 +86,6 @@ class ActorCriticModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, Value
         outputs: torch.Tensor = self.network.critic_outputs(batch[Columns.OBS])
         return outputs
 
-    def narrow(self, observations: dict[str, Any]) -> dict[str, Any]:
-        """All observations of an update without what is zero in all of them, if the network can learn from that."""
-        return observations
-
     @abstractmethod
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""

@@ -14,8 +14,6 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
-from rllib_llm_comm.rl.actor_critic import ActorCriticModule
-
 ROW_GROUP = "row_group"
 
 
@@ -165,7 +163,5 @@ class WholeEpochsMixin(Learner):
         )
 
     def _narrow(self, module_id: str, rows: SampleBatch) -> SampleBatch:
-        module = self.module[module_id].unwrapped()
-        if not isinstance(module, ActorCriticModule):
-            return rows
-        return SampleBatch({**rows, Columns.OBS: module.narrow(rows[Columns.OBS])})
+        narrow = getattr(self.module[module_id].unwrapped(), "narrow", None)
+        return rows if narrow is None else SampleBatch({**rows, Columns.OBS: narrow(rows[Columns.OBS])})

@@ -182,7 +182,6 @@ class NumericModule(ActorCriticModule):
         central = settings.critic_input != settings.inputs[0]
         return size, int(self.action_space.n), math.prod(spaces[settings.critic_input].shape) if central else None
 
-    @override(ActorCriticModule)
     def narrow(self, observations: dict[str, Any]) -> dict[str, Any]:
         """Observations without the columns that are zero in all rows of an update (`NumericNetwork.narrow`)."""
         return self.network.narrow(observations)
