@@ -15,8 +15,8 @@ import torch
 
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
-from rllib_llm_comm.rl.gae import semi_markov_gae
 from rllib_llm_comm.rl.multi_agent_ppo import adamw
+from rllib_llm_comm.rl.train_batch import semi_markov_gae
 from rllib_llm_comm.verco.encoding import read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import heard_by

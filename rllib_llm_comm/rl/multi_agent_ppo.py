@@ -35,11 +35,10 @@ from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSet
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
 from rllib_llm_comm.rl.connectors import with_own_connectors
 from rllib_llm_comm.rl.env_runner import LeanEnvRunner
-from rllib_llm_comm.rl.gae import SemiMarkovGAE
-from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import Discount, Schedule, StrictConfigMixin, require_schedule, shared_policy
+from rllib_llm_comm.rl.train_batch import SemiMarkovGAE, WholeEpochs, WholeEpochsMixin
 
 _EPSILON = 1e-5
 ACTOR = "actor"

@@ -1,4 +1,4 @@
-"""Advantages beside those of `rl.gae`: of episodes against others of their group (RLOO, GRPO), and of messages."""
+"""Advantages beside `rl.train_batch`'s: of episodes against others of their group (RLOO, GRPO), and of messages."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.gae import (
+from rllib_llm_comm.rl.rllib_adapter import START
+from rllib_llm_comm.rl.train_batch import (
     LEAST_STD,
     RAW_ADVANTAGES,
+    ROW_GROUP,
     decisions_only,
     episodes_of_module,
     in_order,
     rewards_of,
     standardized,
 )
-from rllib_llm_comm.rl.minibatches import ROW_GROUP
-from rllib_llm_comm.rl.rllib_adapter import START
 from rllib_llm_comm.verco.encoding import UTTERANCE_MOMENT
 
 # ---- of episodes against their group ----------------------------------------------------------------------------

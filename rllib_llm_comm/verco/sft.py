@@ -51,10 +51,10 @@ from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.callbacks import add_cost
 from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.epoch_progress import with_progress
-from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.multi_agent_ppo import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, with_defaults
+from rllib_llm_comm.rl.train_batch import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.verco.encoding import (
     IGNORED,
     MESSAGE_LABELS,

@@ -42,8 +42,6 @@ from rllib_llm_comm.policies.partners import game_difference
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.rl.connectors import AddObservationsInOrder
-from rllib_llm_comm.rl.gae import SemiMarkovGAE
-from rllib_llm_comm.rl.minibatches import WholeEpochs
 from rllib_llm_comm.rl.multi_agent_ppo import (
     ACTOR,
     CRITIC,
@@ -64,6 +62,7 @@ from rllib_llm_comm.rl.strict_config import (
     agents_apart,
     select_fields,
 )
+from rllib_llm_comm.rl.train_batch import SemiMarkovGAE, WholeEpochs
 from rllib_llm_comm.verco.advantages import (
     EPISODE,
     GAE,

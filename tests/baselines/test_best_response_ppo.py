@@ -24,7 +24,7 @@ from rllib_llm_comm.envs.overcooked_ai.rules import KitchenBatch
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.gae import semi_markov_gae, standardized
+from rllib_llm_comm.rl.train_batch import semi_markov_gae, standardized
 from tests.idle_cook import random_cook
 from tests.refusal import refused
 from tests.running import cooks, curve, running

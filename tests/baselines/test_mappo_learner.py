@@ -9,8 +9,8 @@ from loop import Loop
 from toys import ColourTalk, Luck
 
 from rllib_llm_comm import MAPPOConfig
-from rllib_llm_comm.rl.gae import semi_markov_gae
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from rllib_llm_comm.rl.train_batch import semi_markov_gae
 
 
 def config(entry=Luck, env_config=None, **training):

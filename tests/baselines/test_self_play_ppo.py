@@ -11,7 +11,7 @@ from rllib_llm_comm.baselines.population.self_play_ppo import shaping_factor
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
-from rllib_llm_comm.rl.gae import semi_markov_gae
+from rllib_llm_comm.rl.train_batch import semi_markov_gae
 from tests.refusal import refused
 from tests.running import cooks, curve, running
 

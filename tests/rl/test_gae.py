@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.rllib.utils.postprocessing.value_predictions import compute_value_targets
 
-from rllib_llm_comm.rl.gae import discounted_sum, gae_of_steps, semi_markov_gae, standardized
+from rllib_llm_comm.rl.train_batch import discounted_sum, gae_of_steps, semi_markov_gae, standardized
 
 numbers = st.floats(-2, 2, allow_nan=False, width=32)
 decisions = st.lists(st.tuples(st.lists(numbers, min_size=1, max_size=6), numbers), min_size=1, max_size=8)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
-from rllib_llm_comm.rl.minibatches import WholeEpochs
+from rllib_llm_comm.rl.train_batch import WholeEpochs
 
 
 def batch(**counts):

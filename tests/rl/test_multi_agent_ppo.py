@@ -9,7 +9,7 @@ from loop import Loop
 from toys import talkers
 
 from rllib_llm_comm.language.engines import ENGINES
-from rllib_llm_comm.rl.gae import discounted_sum, semi_markov_gae
+from rllib_llm_comm.rl.train_batch import discounted_sum, semi_markov_gae
 
 
 def config(env_config=None, fragment=10, **training):

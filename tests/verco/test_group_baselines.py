@@ -12,8 +12,8 @@ from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from toys import ColourTalk, door_talkers, talkers
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.rllib_adapter import START, register_parallel_env
+from rllib_llm_comm.rl.train_batch import discounted_sum
 from rllib_llm_comm.verco.advantages import group_advantages, returns_to_go
 from tests.refusal import refused
 

@@ -48,11 +48,11 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR, NumericSettings
-from rllib_llm_comm.rl.gae import gae_of_steps, standardized
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields, with_defaults
+from rllib_llm_comm.rl.train_batch import gae_of_steps, standardized
 
 AGENTS = ("alice", "bob")
 SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"

@@ -54,11 +54,11 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import OFFICER
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
 from rllib_llm_comm.rl.connectors import ReplaceObservations
-from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo import ACTOR, MultiAgentPPOLearner
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields, with_defaults
+from rllib_llm_comm.rl.train_batch import ROW_GROUP
 
 Decisions = Mapping[str, np.ndarray]
 """Arrays by name with a row for each decision."""
