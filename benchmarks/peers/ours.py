@@ -13,8 +13,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 import torch  # noqa: E402
 
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
-from rllib_llm_comm.language.packing import PAD  # noqa: E402
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS  # noqa: E402
+from rllib_llm_comm.language.packing import CANDIDATE_IDS, PAD, PROMPT_IDS  # noqa: E402
 from rllib_llm_comm.rl.multi_agent_ppo import (  # noqa: E402
     adamw,  # noqa: E402
     policy_loss,

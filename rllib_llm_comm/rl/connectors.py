@@ -22,6 +22,11 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.spaces.space_utils import batch, unbatch
 
+MAILBOX = "rllib_llm_comm/mailbox"
+"""Key of an episode's `custom_data`: the latest message of every agent."""
+LATEST_VECTORS = "rllib_llm_comm/latest_vectors"
+"""Key of an episode's `custom_data`: the latest vector of every agent."""
+
 # ---- observations -----------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import parse_partners, with_absolute_paths
 from rllib_llm_comm.policies.partners import Partner, game_difference, make_partner, try_out
 from rllib_llm_comm.policies.seated_policy import BOTH, PartnerSeats
-from rllib_llm_comm.rl.columns import LATEST_VECTORS, MAILBOX
+from rllib_llm_comm.rl.connectors import LATEST_VECTORS, MAILBOX
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, made_env, playable_id, wrap_games
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 

@@ -22,10 +22,12 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
+from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS, distinct_rows, trimmed
 
 LEAST_STD = 1e-4
 """Lower bound of standard deviations that something is divided by."""
+CRITIC_FEATURES = "critic_features"
+"""Column of a train batch: frozen features of the observations, on which the critic stands."""
 RAW_ADVANTAGES = "raw_advantages"
 ROW_GROUP = "row_group"
 
@@ -209,15 +211,11 @@ def decisions_only(
 
 def _narrow(observations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Observations without the padding that all rows share, which each minibatch would copy."""
-    from rllib_llm_comm.language.packing import trimmed  # only language agents need it
-
     wide = (PROMPT_IDS, CANDIDATE_IDS, CRITIC_IDS)
     return {name: trimmed(column) if name in wide else column for name, column in observations.items()}
 
 
 def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
-    from rllib_llm_comm.language.packing import distinct_rows
-
     # Rows that show the same prompt and candidates get the same number.
     columns = [observations[name].cpu().flatten(1).int() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
     return distinct_rows(torch.cat(columns, dim=1))[1]

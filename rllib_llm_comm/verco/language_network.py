@@ -46,14 +46,13 @@ from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.mixed_batch import MixedBatch
-from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
+from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PAD, PROMPT_IDS, distinct_rows, micro_batches
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     IGNORED,

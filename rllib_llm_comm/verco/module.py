@@ -35,15 +35,15 @@ from rllib_llm_comm.core.errors import UserError, require_choice, space_text
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PAD, PROMPT_IDS
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
 from rllib_llm_comm.policies.seated_policy import Told
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
 from rllib_llm_comm.rl.callbacks import ChatCost
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, MAILBOX, PROMPT_IDS
-from rllib_llm_comm.rl.connectors import newest_observation
+from rllib_llm_comm.rl.connectors import MAILBOX, newest_observation
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
+from rllib_llm_comm.rl.train_batch import CRITIC_FEATURES
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     MESSAGE_IDS,

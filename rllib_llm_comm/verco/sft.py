@@ -46,10 +46,10 @@ from rllib_llm_comm.core.phases import log_cost
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.packing import CRITIC_IDS
 from rllib_llm_comm.language.prompts import PromptTemplates, limit_words, most_tokens
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.callbacks import add_cost
-from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.epoch_progress import with_progress
 from rllib_llm_comm.rl.multi_agent_ppo import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner

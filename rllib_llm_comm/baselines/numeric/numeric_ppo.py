@@ -34,8 +34,7 @@ from rllib_llm_comm.policies.numeric_network import (
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import NUMERIC
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
-from rllib_llm_comm.rl.columns import LATEST_VECTORS
-from rllib_llm_comm.rl.connectors import AddObservationsInOrder, ReplaceObservations
+from rllib_llm_comm.rl.connectors import LATEST_VECTORS, AddObservationsInOrder, ReplaceObservations
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields, with_defaults
