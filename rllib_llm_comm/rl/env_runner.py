@@ -1,7 +1,7 @@
 """RLlib's runner of several agents with less work around the games; what it samples and logs is the same.
 
-Where games are quick and networks small, RLlib's bookkeeping takes longer than both. Four parts of it do nothing that
-could not be left out or done for all games at once:
+Where games are quick and networks small, RLlib's bookkeeping takes longer than both. Five parts of it can be left out,
+or done once for all games:
 
 * RLlib logs six numbers per agent and step. They are sums; here they are added up over all games of a step first.
 * It calls `on_episode_step` and the like of every callback for every game, also where nobody has defined them.
@@ -9,6 +9,7 @@ could not be left out or done for all games at once:
   so (`shows_copies`). Games of others, and games behind wrappers, are copied.
 * What is played in an iteration is so many new objects that Python looks for lost cycles among all objects of the
   process, every few iterations. It now does so far less often; younger objects are looked at as ever.
+* Its connectors walk through every observation, and look each agent's episode up among those of all games.
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ import gc
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import ray
 from ray.exceptions import RayError
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.common import BatchIndividualItems
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.connectors.module_to_env import ListifyDataForVectorEnv, UnBatchToIndividualItems
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.env_runner import logger as rllib_logger
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -44,9 +52,9 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
+from ray.rllib.utils.spaces.space_utils import batch, unbatch
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.connectors import batch_by_part, is_flat
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, shows_copies
 
 _SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
@@ -193,6 +201,110 @@ def _add_step(
     single._last_step_time = time.perf_counter()
     if single._start_time is None:
         single._start_time = single._last_step_time
+
+
+# ---- connectors in place of RLlib's own -------------------------------------------------------------------------
+
+
+class UnBatchByTable(UnBatchToIndividualItems):
+    """As RLlib's, for several agents."""
+
+    @override(UnBatchToIndividualItems)
+    def __call__(
+        self, *, batch: dict[str, Any], episodes: list[Any], shared_data: dict[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Gives every agent of every episode its own items."""
+        memorized = (shared_data or {}).get("memorized_map_structure")
+        if not isinstance(memorized, dict) or any(module_id not in memorized for module_id in batch):
+            return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
+        renamed = (shared_data or {}).get("vector_env_episodes_map", {})
+        known = {episode.id_: episode for episode in episodes}
+        for module_id, columns in batch.items():
+            keys = [(episode_id, agent, module_id) for episode_id, agent in memorized[module_id]]
+            for episode_id, agent, _ in keys:
+                episode = known.get(renamed.get(episode_id, episode_id))
+                if episode is None or not _may_act(episode, agent):  # RLlib has the sentence
+                    return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
+            for column, values in columns.items():
+                items = list(values) if isinstance(values, np.ndarray) else unbatch(values)
+                columns[column] = {key: [item] for key, item in zip(keys, items, strict=True)}
+        return batch
+
+
+def _may_act(episode: Any, agent: Any) -> bool:
+    if not episode.agent_episodes or episode.is_done:
+        return True
+    single = episode.agent_episodes.get(agent)
+    return single is not None and not single.is_done
+
+
+class ListifyByTable(ListifyDataForVectorEnv):
+    """As RLlib's, for several agents."""
+
+    @override(ListifyDataForVectorEnv)
+    def __call__(
+        self, *, batch: dict[str, Any], episodes: list[Any], shared_data: dict[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Makes a list of every column, with a dict by agent for every game."""
+        if not isinstance(episodes[0], MultiAgentEpisode):
+            return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
+        renamed = (shared_data or {}).get("old_episode_ids", {})
+        numbers = {episode.id_: number for number, episode in enumerate(episodes)}
+        for column, items in batch.items():
+            listed: list[dict[Any, Any]] = [{} for _ in episodes]
+            for (episode_id, agent, _), (item,) in items.items():
+                listed[numbers.get(renamed.get(episode_id, episode_id), 0)][agent] = item
+            batch[column] = listed
+        return batch
+
+
+class BatchByPart(BatchIndividualItems):
+    """As RLlib's, for observations that are dicts of arrays: part by part, without a walk through each of them."""
+
+    @override(BatchIndividualItems)
+    def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> Any:
+        """Batches the items of every column of every module."""
+        for module_id in batch.keys() & rl_module.keys() if isinstance(rl_module, MultiRLModule) else ():
+            for column, items in batch[module_id].items():
+                if isinstance(items, list) and items and is_flat(items[0]):
+                    batch[module_id][column] = batch_by_part(items)
+        return super().__call__(rl_module=rl_module, batch=batch, **kwargs)
+
+
+def is_flat(item: Any) -> bool:
+    """True of a dict of arrays."""
+    return type(item) is dict and all(isinstance(part, np.ndarray) for part in item.values())
+
+
+def batch_by_part(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What RLlib's `batch` makes of dicts of arrays.
+
+    Args:
+        items: At least one; all have the same parts.
+    """
+    return {
+        name: batch([one[name] for one in items], individual_items_already_have_batch_dim="auto") for name in items[0]
+    }
+
+
+OWN_CONNECTORS: dict[type[ConnectorV2], Callable[[Any, Any], ConnectorV2]] = {
+    BatchIndividualItems: partial(BatchByPart, multi_agent=True),
+    UnBatchToIndividualItems: UnBatchByTable,
+    ListifyDataForVectorEnv: ListifyByTable,
+}
+"""RLlib's connector -> what makes ours that replaces it, from the spaces in front of it."""
+
+
+def with_own_connectors(pipeline: Any) -> Any:
+    """Puts our connectors in the places of RLlib's.
+
+    Args:
+        pipeline: A pipeline of RLlib's for several agents, or `None`; it is changed in place.
+    """
+    for place, piece in enumerate(pipeline.connectors if pipeline is not None else ()):
+        if make := OWN_CONNECTORS.get(type(piece)):
+            pipeline.connectors[place] = make(piece.input_observation_space, piece.input_action_space)
+    return pipeline
 
 
 # ---- the runner, and errors as they are -------------------------------------------------------------------------

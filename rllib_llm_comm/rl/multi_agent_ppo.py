@@ -33,8 +33,7 @@ from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
-from rllib_llm_comm.rl.connectors import with_own_connectors
-from rllib_llm_comm.rl.env_runner import LeanEnvRunner
+from rllib_llm_comm.rl.env_runner import LeanEnvRunner, with_own_connectors
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import Discount, Schedule, StrictConfigMixin, require_schedule, shared_policy

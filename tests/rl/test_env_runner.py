@@ -28,9 +28,16 @@ from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.envs.wrappers import MaxCycles
-from rllib_llm_comm.rl import connectors
-from rllib_llm_comm.rl.connectors import OWN_CONNECTORS, BatchByPart, ListifyByTable, UnBatchByTable, batch_by_part
-from rllib_llm_comm.rl.env_runner import LeanEnvRunner, LeanEpisode
+from rllib_llm_comm.rl import env_runner
+from rllib_llm_comm.rl.env_runner import (
+    OWN_CONNECTORS,
+    BatchByPart,
+    LeanEnvRunner,
+    LeanEpisode,
+    ListifyByTable,
+    UnBatchByTable,
+    batch_by_part,
+)
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 from tests.refusal import refused
 
@@ -377,7 +384,7 @@ def played(policies):
 @pytest.mark.parametrize("policies", ["shared", "per_agent"])
 def test_episodes_are_those_of_rllibs_own_pieces(policies, monkeypatch):
     ours, quick = played(policies)
-    monkeypatch.setattr(connectors, "OWN_CONNECTORS", {})
+    monkeypatch.setattr(env_runner, "OWN_CONNECTORS", {})
     theirs, slow = played(policies)
     assert {BatchByPart, UnBatchByTable, ListifyByTable} <= ours and set(OWN_CONNECTORS) <= theirs
     assert len(quick) == len(slow) > 8
