@@ -183,11 +183,11 @@ def _check_models(config: Any, to_come: tuple[str, ...]) -> None:
     from rllib_llm_comm.language.adapters import ACTION, MESSAGE, check_targets
     from rllib_llm_comm.language.base_model import (
         check_base_model,
+        check_lora_layers,
         check_positions,
         check_quantization,
         torch_device,
     )
-    from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.verco.language_network import check_adapter_of
     from rllib_llm_comm.verco.settings import WRITTEN_WORD_BY_WORD
     from rllib_llm_comm.verco.verco import LanguageModelConfigMixin

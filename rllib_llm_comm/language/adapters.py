@@ -25,9 +25,9 @@ from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.language.base_model import KNOWN, SMOLLM2, BaseModel, read_config
 from rllib_llm_comm.language.compiled_layers import CompiledLayers
-from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, Places, layer_parts, llama_weights
 from rllib_llm_comm.language.multi_lora import Role, Rows
+from rllib_llm_comm.language.packing import added_mask
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
 
@@ -390,6 +390,8 @@ class AdaptedModel:
         """
         from peft.tuners.tuners_utils import BaseTunerLayer
 
+        from rllib_llm_comm.language.trunk import above, layers_below, trunk_of
+
         self.base = base
         self.config = config or AdapterConfig()
         self.roles = tuple(roles)
@@ -431,8 +433,6 @@ class AdaptedModel:
         self._depth = depth
         self.trunk: Trunk | None = None
         if depth:
-            from rllib_llm_comm.language.trunk import trunk_of
-
             self.trunk = trunk_of(base, depth, trunk_cache_bytes, trunk_cache_dtype, self._autocast)
 
     def _checkpointed_layers(self) -> list[nn.Module]:

@@ -591,9 +591,20 @@ def check_positions(name: str, tokens: int) -> None:
         require_positions(name, read_config(name).get_text_config(decoder=True), tokens)
 
 
-def layer_count(name: str) -> int:
-    """Number of a model's layers, without loading its weights; arguments and errors as of `check_base_model`."""
-    return SMOLLM2_LAYERS if name == SMOLLM2 else int(read_config(name).get_text_config(decoder=True).num_hidden_layers)
+def check_lora_layers(name: str, lora_layers: int | str) -> None:
+    """As `require_layers`, by the name of a model, without loading its weights."""
+    if lora_layers != "all":
+        config = None if name == SMOLLM2 else read_config(name).get_text_config(decoder=True)
+        require_layers(name, int(lora_layers), SMOLLM2_LAYERS if config is None else int(config.num_hidden_layers))
+
+
+def require_layers(name: str, lora_layers: int, total: int) -> None:
+    """Refuses more layers with adapters than a model has in total."""
+    if lora_layers > total:
+        raise UserError(
+            f"`lora_layers` is {lora_layers} but `base_model` {name!r} has {total} layers; set it to at most {total}, "
+            "or to 'all'."
+        )
 
 
 _MODEL_FILES = {

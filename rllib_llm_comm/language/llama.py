@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.compiled_layers import CompiledLayers, difference
-from rllib_llm_comm.language.layer_cut import added_mask
+from rllib_llm_comm.language.packing import added_mask
 
 logger = logging.getLogger(__name__)
 

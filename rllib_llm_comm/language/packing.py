@@ -50,6 +50,11 @@ def trimmed(ids: torch.Tensor) -> torch.Tensor:
     return ids[..., int(used[0]) : int(used[-1]) + 1]
 
 
+def added_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A boolean attention mask as numbers to be added: 0 where it is True."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+
+
 def distinct_rows(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The distinct rows of a 2-D integer tensor.
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
-from rllib_llm_comm.language.base_model import wrap_base_model
+from rllib_llm_comm.language.base_model import check_lora_layers, wrap_base_model
 from rllib_llm_comm.language.engines import plain_features, plain_messages, plain_scores, require_fast
 from rllib_llm_comm.language.generation import draw_messages
-from rllib_llm_comm.language.layer_cut import check_lora_layers
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_candidates
 from rllib_llm_comm.language.trunk import NONE, TokenTrie
 from rllib_llm_comm.verco.encoding import encode_examples
