@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -318,3 +319,41 @@ def without_subgoals(env_id: str, settings: dict[str, Any]) -> tuple[str, dict[s
             found: tuple[str, dict[str, Any]] = record.code("without_subgoals", env_id)(settings)
             return found
     return env_id, settings
+
+
+# ---- what messages mean -----------------------------------------------------------------------------------------
+
+
+def same_request(one: str, other: str) -> bool:
+    """True if two messages mean the same, whatever their wording.
+
+    Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
+    the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
+    """
+    first, second = _meaning(one), _meaning(other)
+    if first is not None and second is not None:
+        return first == second
+    return _plain(one) == _plain(other)
+
+
+def is_understood(message: str) -> bool:
+    """True if a message is a saying of a known game, in a wording of its scripted player."""
+    return _is_understood(message, tuple(GAMES))
+
+
+@functools.lru_cache(maxsize=65536)
+def _is_understood(message: str, games: tuple[str, ...]) -> bool:
+    """For the games known now; one may be registered later."""
+    return _meaning(message) is not None
+
+
+def _meaning(message: str) -> Any:
+    """The meaning in the first game that knows the wording, with the game, as tuples of two games may be equal."""
+    for name, record in GAMES.items():
+        if record.sayings and (meant := record.code("sayings")(message)) is not None:
+            return name, meant
+    return None
+
+
+def _plain(message: str) -> str:
+    return " ".join(message.lower().split()).rstrip(".! ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import random
 from collections import deque
@@ -16,7 +15,6 @@ from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error
 from rllib_llm_comm.core.phases import MESSAGES, phase
-from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, GameInfo, telling_words
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, limit_words
@@ -365,41 +363,3 @@ def _digest(model: AdaptedModel) -> str:
         whole.update(name.encode())
         whole.update(weights.detach().float().cpu().contiguous().numpy().tobytes())
     return whole.hexdigest()[:_DIGITS]
-
-
-# ---- what messages mean -----------------------------------------------------------------------------------------
-
-
-def same_request(one: str, other: str) -> bool:
-    """True if two messages mean the same, whatever their wording.
-
-    Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
-    the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
-    """
-    first, second = _meaning(one), _meaning(other)
-    if first is not None and second is not None:
-        return first == second
-    return _plain(one) == _plain(other)
-
-
-def is_understood(message: str) -> bool:
-    """True if a message is a saying of a known game, in a wording of its scripted player."""
-    return _is_understood(message, tuple(GAMES))
-
-
-@functools.lru_cache(maxsize=65536)
-def _is_understood(message: str, games: tuple[str, ...]) -> bool:
-    """For the games known now; one may be registered later."""
-    return _meaning(message) is not None
-
-
-def _meaning(message: str) -> Any:
-    """The meaning in the first game that knows the wording, with the game, as tuples of two games may be equal."""
-    for name, record in GAMES.items():
-        if record.sayings and (meant := record.code("sayings")(message)) is not None:
-            return name, meant
-    return None
-
-
-def _plain(message: str) -> str:
-    return " ".join(message.lower().split()).rstrip(".! ")

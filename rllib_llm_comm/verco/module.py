@@ -32,6 +32,7 @@ from torch import nn
 from rllib_llm_comm.chat.chat_model import concurrent_questions, side_by_side
 from rllib_llm_comm.core import phases
 from rllib_llm_comm.core.errors import UserError, require_choice, space_text
+from rllib_llm_comm.envs.games import is_understood
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.generation import Written
@@ -66,7 +67,7 @@ from rllib_llm_comm.verco.language_network import (
     message_log_probs,
     policy_files,
 )
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
@@ -534,7 +535,7 @@ def message_metrics(said: Sequence[str]) -> dict[str, float]:
     Returns:
         `message_words`: mean words. `message_vocabulary`: different words. `message_distinct_share`: share of different
         messages. `message_printable_share`: share of those in printable ASCII. `message_understood_share`: share of
-        those that are a sentence of one of the package's games (`verco.message_protocol.is_understood`), as scripted
+        those that are a sentence of one of the package's games (`envs.games.is_understood`), as scripted
         players use them.
     """
     return {

@@ -44,6 +44,7 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import log_cost
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import CRITIC_IDS
@@ -64,7 +65,6 @@ from rllib_llm_comm.verco.encoding import (
     encoded_space,
 )
 from rllib_llm_comm.verco.language_network import base_of
-from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
 from rllib_llm_comm.verco.settings import LanguageModelSettings, MessageCheckpointSettings
 from rllib_llm_comm.verco.teachers.base import TEACHERS

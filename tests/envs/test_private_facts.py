@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs import make_env
+from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.envs.interface import PRIVATE, secret_of, teacher_state, telling_words
 from rllib_llm_comm.evaluation.statistics import miller_madow
-from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest
 
 RECIPES = ["tomato salad", "lettuce salad", "onion salad"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs import door, referential
+from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
 
 GAMES = [door, referential]

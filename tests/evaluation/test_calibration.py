@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.games import is_understood, make_env
 from rllib_llm_comm.envs.interface import text_spaces
 from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_moments
 from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, read_settings
@@ -21,7 +21,6 @@ from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, read_prompts
 from rllib_llm_comm.language.scoring import MASKED, score_texts
-from rllib_llm_comm.verco.message_protocol import is_understood
 from tests.refusal import refused
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"

@@ -14,7 +14,7 @@ from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 from rllib_llm_comm import Verco, load_policy, make_env
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import env_ids, game_of
-from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.envs.games import GAMES, is_understood, same_request
 from rllib_llm_comm.envs.interface import success_words
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.rl.algorithms import ALGORITHMS
@@ -22,7 +22,6 @@ from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import PLANNERS, make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.testing import check_env
-from rllib_llm_comm.verco.message_protocol import is_understood, same_request
 from rllib_llm_comm.verco.teachers.base import TEACHERS, TeacherRequest, make_teacher
 from tests import forked
 from tests.cli.command import succeeds

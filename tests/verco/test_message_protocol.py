@@ -8,13 +8,14 @@ from adapter_server import AdapterServer
 from chat_server import ChatServer
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, same_request
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.verco.settings import CommunicationSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 from tests.refusal import refused

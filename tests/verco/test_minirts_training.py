@@ -12,12 +12,12 @@ from toys import language_model
 
 from rllib_llm_comm import MessageSFTConfig, TWOSOMEConfig
 from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.envs.minirts.sayings import understand
 from rllib_llm_comm.envs.minirts.words import NOTHING
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
-from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.cli.command import succeeds

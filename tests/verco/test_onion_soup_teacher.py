@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
 
+from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, sayings, scripted_cooks
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import SoupKitchen
-from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherMessages
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
