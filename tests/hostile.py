@@ -11,7 +11,8 @@ from toys import language_model
 
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, policy_files
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 COOKS = "rllib_llm_comm/overcooked_text-v0"

@@ -356,7 +356,8 @@ def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
     from rllib_llm_comm.policies.policy_folder import write_policy
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-    from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, policy_files
+    from rllib_llm_comm.verco.language_network import LanguageNetwork
+    from rllib_llm_comm.verco.policy import base_model_digest, policy_files
     from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
     network = LanguageNetwork(LanguageModelSettings(**settings))
@@ -371,7 +372,8 @@ def write_tiny_talker(folder: str | os.PathLike[str], seed: int = 1, **env_confi
     """Writes the policy of a Verco on the tiny model, whose messages are of at most four words."""
     from rllib_llm_comm.policies.policy_folder import write_policy
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-    from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, policy_files
+    from rllib_llm_comm.verco.language_network import LanguageNetwork
+    from rllib_llm_comm.verco.policy import base_model_digest, policy_files
     from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
     register()

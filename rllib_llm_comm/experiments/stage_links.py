@@ -49,7 +49,7 @@ def check_adapters(stages: Sequence[Stage]) -> None:
 
 
 def _check_role(place: str, role: str, source: Stage) -> None:
-    from rllib_llm_comm.verco.language_network import TRAINS_ALONE
+    from rllib_llm_comm.verco.policy import TRAINS_ALONE
 
     run = source.experiment.run
     others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}

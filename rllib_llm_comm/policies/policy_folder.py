@@ -173,7 +173,7 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
     """Writes a policy folder, which appears at once or not at all; one of that name is replaced.
 
     Args:
-        files: From `verco.language_network.policy_files`.
+        files: From `verco.policy.policy_files`.
         manifest: The rest.
     """
     target = Path(folder)

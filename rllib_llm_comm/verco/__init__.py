@@ -8,11 +8,11 @@ The way of a run, from its settings to the gradient:
 * `module`: the agents in RLlib, who write and hear messages; `message_protocol`: how they do so, without RLlib;
   `teachers`: who writes labels, or speaks in their place;
 * `encoding`: observations, what was heard and what was said as token ids;
-* `language_network`: the network: messages and their probabilities, scores of candidates, values, and its files;
+* `language_network`: the network: messages and their probabilities, scores of candidates, values;
 * `advantages`: those of groups and of messages (GAE and minibatches are in `rl.train_batch`); the losses of PPO, to
   which `verco` adds those of messages, are in `rl.multi_agent_ppo`.
 
-`policy` is the trained agents without RLlib, `export_models` writes them as plain models. `sft` trains one adapter from
-what was recorded, `twosome` is Verco without messages. Scores go through `language.scoring`, `language.adapters` and
-`language.llama`.
+`policy` is the trained agents without RLlib, with their files; `export_models` writes them as plain models. `sft`
+trains one adapter from what was recorded, `twosome` is Verco without messages. Scores go through `language.scoring`,
+`language.adapters` and `language.llama`.
 """

@@ -30,7 +30,8 @@ from rllib_llm_comm.policies.find_checkpoint import in_markdown
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.verco.language_network import LanguageNetwork, load_networks
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import load_networks
 
 BASE, CARD = "base", "README.md"
 

@@ -58,16 +58,9 @@ from rllib_llm_comm.verco.encoding import (
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_network import (
-    BatchedNetworks,
-    LanguageNetwork,
-    base_model_digest,
-    base_of,
-    load_adapter_of,
-    message_log_probs,
-    policy_files,
-)
+from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork, base_of, message_log_probs
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 

@@ -1,11 +1,14 @@
-"""A trained policy of language-model agents to act with, message exchange included; needs no Ray."""
+"""A trained policy of language-model agents: how it acts, messages included, and its files; needs no Ray."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
 import logging
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,27 +19,36 @@ import torch
 from typing_extensions import Self
 
 from rllib_llm_comm.chat.message_server import MessageServer
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, one_line, require_choice
+from rllib_llm_comm.core.places import fetched
+from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.envs.interface import GameInfo, secret_of, telling_words
-from rllib_llm_comm.language.adapters import REFERENCE
-from rllib_llm_comm.language.base_model import check_base_model
+from rllib_llm_comm.language.adapters import (
+    ACTION,
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    MESSAGE,
+    REFERENCE,
+    base_of_adapter,
+    read_adapter_settings,
+    require_rank,
+)
+from rllib_llm_comm.language.base_model import KNOWN, BaseModel, check_base_model
+from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
+from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
 from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environment
-from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.verco.language_network import (
-    BatchedNetworks,
-    LanguageNetwork,
-    load_adapter_of,
-    load_networks,
-    policy_files,
-)
+from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
 from rllib_llm_comm.verco.settings import (
     MESSAGE_MODES,
     WRITTEN_BY_ADAPTER,
     CommunicationSettings,
+    LanguageModelSettings,
 )
 from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher
 
@@ -449,3 +461,325 @@ def _communication(
 def _at_hand(device: str) -> str:
     """A recorded device, or the CPU where this process sees no GPU."""
     return device if not device.startswith("cuda") or torch.cuda.is_available() else "cpu"
+
+
+# ---- files -----------------------------------------------------------------------------------------------------
+
+
+_CRITIC = "critic.safetensors"
+TRAINS_ALONE = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
+"""Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
+TEMPLATES_OF = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
+"""Role of an adapter -> templates of the prompts that it reads."""
+_told: set[str] = set()
+
+
+def base_model_digest(base: BaseModel) -> str:
+    """A short fingerprint of a base model: its shape and a few rows of its embedding."""
+    weight = base.model.get_input_embeddings().weight
+    sample = weight[:: max(1, len(weight) // 16)][:16].detach().float().cpu().numpy()
+    shape = [list(weight.shape), sum(p.numel() for p in base.model.parameters())]
+    return hashlib.blake2b(json.dumps(shape).encode() + sample.tobytes(), digest_size=8).hexdigest()
+
+
+def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
+    """True if a policy's adapters were trained on these weights, held in whatever format."""
+    if manifest.base_model_sha256 and manifest.base_model_sha256 == base.sha256:
+        return True
+    return manifest.base_model_digest == base_model_digest(base)
+
+
+def policy_files(network: LanguageNetwork) -> dict[str, bytes]:
+    """Adapters and critic as file contents by relative path."""
+    from safetensors.torch import save
+
+    files: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for role in network.lm.roles:
+            network.lm.save_adapter(role, Path(scratch) / role)
+            for path in sorted((Path(scratch) / role).iterdir()):
+                files[f"adapters/{role}/{path.name}"] = path.read_bytes()
+    if network.settings.critic_hiddens is not None:
+        files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in network.critic.state_dict().items()})
+    return files
+
+
+def load_networks(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any
+) -> dict[str, LanguageNetwork]:
+    """Builds the networks of a policy folder by agent, or that of all agents under no name, as `load_network`."""
+    return {agent: load_network(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents or ("",)}
+
+
+def load_network(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, *, reference: bool = False, **overrides: Any
+) -> LanguageNetwork:
+    """Builds the network of a policy folder.
+
+    Args:
+        folder: The policy folder, or that of one of its agents.
+        manifest: Its manifest.
+        reference: True if it has a reference adapter also where the folder holds none (then a fresh one).
+        **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
+            same model).
+
+    Raises:
+        UserError: If files are missing, the base model is withheld or another one, or weights do not fit the
+            settings.
+    """
+    values = {name: granted(value) for name, value in {**manifest.model_config, **overrides}.items()}
+    settings = LanguageModelSettings.from_mapping(values)
+    held = Path(folder) / "adapters"
+    roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
+    if others := sorted(path.parent.name for path in held.glob(f"*/{ADAPTER_CONFIG}") if path.parent.name not in roles):
+        raise UserError(
+            f"{folder} has the adapter {others[0]!r}, whose role is unknown here; take the code that wrote it."
+        )
+    for role in roles:
+        read_adapter_settings(held / role, role)
+        require_rank(held / role, role, settings.lora_r)
+    critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
+    _require_critic(str(folder), settings, critic)
+    network = LanguageNetwork(settings, reference=reference or REFERENCE in roles)
+    _require_same_base(network.lm.base, manifest, str(folder))
+    for role in roles:
+        network.lm.load_adapter(role, held / role)
+    try:
+        network.critic.load_state_dict(critic)
+    except RuntimeError as error:
+        raise _misfit(str(folder), error) from error
+    return network
+
+
+def take_files(network: LanguageNetwork, files: Mapping[str, bytes]) -> None:
+    """Loads adapters and critic into a network of the same settings.
+
+    Args:
+        network: The network; a reference adapter that the files do not have stays.
+        files: From `policy_files`.
+    """
+    from safetensors.torch import load
+
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, content in files.items():
+            (Path(scratch) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(scratch) / name).write_bytes(content)
+        for role in network.lm.roles:
+            if (Path(scratch) / "adapters" / role).is_dir():
+                network.lm.load_adapter(role, Path(scratch) / "adapters" / role)
+    if _CRITIC in files and network.settings.critic_hiddens is not None:
+        network.critic.load_state_dict(load(files[_CRITIC]))
+
+
+def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
+    inputs = next((tensor.shape[-1] for tensor in weights.values() if tensor.dim() == 2), 1)
+    try:
+        require_shapes(lambda: build_critic(inputs, settings.critic_hiddens), weights)
+    except RuntimeError as error:
+        raise _misfit(folder, error) from error
+
+
+def _misfit(folder: str, error: RuntimeError) -> UserError:
+    reason = one_line(str(error), 300)
+    return UserError(
+        f"the critic in {str(Path(folder) / _CRITIC)!r} does not fit its own settings ({reason}); save the checkpoint "
+        "again."
+    )
+
+
+def load_adapter_of(
+    network: LanguageNetwork,
+    path: str | os.PathLike[str],
+    agent: str | None = None,
+    role: str = MESSAGE,
+    into: str | None = None,
+) -> None:
+    """Loads one adapter of a checkpoint, and nothing else of it.
+
+    Args:
+        network: The network it goes into.
+        path: A checkpoint, as of `find_policy`, or a PEFT adapter folder.
+        agent: The adapter's agent, of a checkpoint in which each agent has its own.
+        role: The adapter that is taken: `MESSAGE` or `ACTION`.
+        into: The network's adapter that takes its weights; by default that of the same role.
+
+    Raises:
+        UserError: If there is none, it was never trained, or it belongs to another base model.
+    """
+    root = fetched(path, "checkpoint")
+    base = network.lm.base
+    if (root / ADAPTER_CONFIG).is_file():
+        _require_role(root, role)
+        trained_on = base_of_adapter(read_adapter_settings(root, role))
+        if trained_on and not _same_name(trained_on, base.name):
+            raise _other_base(str(root), trained_on, base.name)
+        network.lm.load_adapter(into or role, root)
+        above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
+        if above is not None:  # it lies in a policy folder, maybe in that of one agent
+            tell_once(other_prompts(path, read_manifest(above), network.settings, TEMPLATES_OF[role]))
+        return
+    folder = find_policy(root)
+    manifest = read_manifest(folder)
+    _require_same_base(base, manifest, str(path))
+    if manifest.agents:
+        if agent is None or agent not in manifest.agents:
+            listed = ", ".join(manifest.agents)
+            raise UserError(
+                f"checkpoint {str(path)!r} has a {role} adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / role)!r}."
+            )
+        folder = folder / agent
+    _require_learned(str(path), manifest, role)
+    network.lm.load_adapter(into or role, folder / "adapters" / role)
+    if role == ACTION:
+        _tell_other_scores(str(path), manifest, network.settings)
+    tell_once(other_prompts(path, manifest, network.settings, TEMPLATES_OF[role]))
+
+
+def other_prompts(
+    path: str | os.PathLike[str],
+    manifest: PolicyManifest,
+    settings: LanguageModelSettings,
+    templates: Sequence[str] = AGENT_TEMPLATES,
+) -> str:
+    """A sentence if weights were trained with other prompts than they get here; else empty."""
+    trained = manifest.model_config.get("prompts", DEFAULT)
+    if not isinstance(trained, Mapping) and trained not in SHIPPED:
+        return ""  # no checkpoint of ours names a folder
+    before, now = read_prompts(trained), read_prompts(settings.prompts)
+    other = [name for name in templates if before[name] != now[name]]
+    if not other:
+        return ""
+    return (
+        f"{str(path)!r} was trained with other prompts than `prompts` gives it here: the templates {', '.join(other)} "
+        "differ; it goes on with those given here."
+    )
+
+
+def tell_once(sentence: str) -> None:
+    """Warns with a sentence, unless it is empty or this process has told it before."""
+    if sentence and sentence not in _told:
+        _told.add(sentence)
+        logger.warning("%s", sentence)
+
+
+def check_adapter_of(
+    path: str | os.PathLike[str],
+    base_model: str,
+    prompt_format: str = PLAIN,
+    prompt_date: str = PROMPT_DATE,
+    role: str = MESSAGE,
+) -> None:
+    """Finds out whether an adapter for a base model is at a path, without loading the model.
+
+    Args:
+        path: As for `load_adapter_of`.
+        base_model: The name of the base model it is to be used with.
+        prompt_format: The format of prompts that it is to read.
+        prompt_date: The day that a chat template shows.
+        role: The adapter that is taken: `MESSAGE` or `ACTION`.
+
+    Raises:
+        UserError: If there is none, it was never trained, it belongs to another base model or format, or its weights
+            cannot be read or are not finite.
+    """
+    root = fetched(path, "checkpoint")
+    if (root / ADAPTER_CONFIG).is_file():
+        _require_role(root, role)
+        adapters = [root]
+        trained_on = base_of_adapter(read_adapter_settings(root, role))
+    else:
+        folder = find_policy(root)
+        manifest = read_manifest(folder)
+        adapters = [folder / agent / "adapters" / role for agent in manifest.agents or ("",)]
+        trained_on = manifest.model_config.get("base_model")
+        _require_same_form(str(path), manifest, prompt_format, prompt_date)
+        if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
+            raise UserError(
+                f"checkpoint {str(path)!r} has no {role} adapter; give a checkpoint of {TRAINS_ALONE[role]} or of "
+                "Verco."
+            )
+        _require_learned(str(path), manifest, role)
+    for adapter in adapters:
+        read_adapter_settings(adapter, role)
+        read_weights(adapter / ADAPTER_WEIGHTS)
+    # Two paths may be the same model; whether they are is known only when it is loaded.
+    if trained_on and {trained_on, base_model} & set(KNOWN) and not _same_name(trained_on, base_model):
+        raise _other_base(str(path), trained_on, base_model)
+
+
+def _tell_other_scores(where: str, manifest: PolicyManifest, settings: LanguageModelSettings) -> None:
+    """Warns where the same adapter makes another policy, since its scores are read otherwise."""
+    for name in ("score_normalization", "temperature"):
+        known, here = manifest.model_config.get(name), getattr(settings, name)
+        if known is not None and known != here:
+            logger.warning(
+                "The action adapter of %r was trained with `%s` %r, but `%s` is %r here: it begins as another policy "
+                "than the one that was judged.",
+                where,
+                name,
+                known,
+                name,
+                here,
+            )
+
+
+def _require_role(adapter: Path, role: str) -> None:
+    """Refuses an adapter of this package's folders that is another role's; PEFT knows no roles."""
+    if adapter.parent.name == "adapters" and adapter.name in TRAINS_ALONE and adapter.name != role:
+        raise UserError(
+            f"{str(adapter)!r} is the {adapter.name} adapter of a policy, but its {role} adapter is needed; give "
+            f"{str(adapter.with_name(role))!r}, or a checkpoint of {TRAINS_ALONE[role]} or of Verco."
+        )
+
+
+def _require_learned(where: str, manifest: PolicyManifest, role: str) -> None:
+    """Refuses the adapter that supervised training of the other role has left as it began."""
+    kept = f"{role}_checkpoint"
+    for other, algorithm in TRAINS_ALONE.items():
+        if other != role and manifest.algorithm == algorithm and not manifest.provenance.get(kept):
+            raise UserError(
+                f"checkpoint {where!r} is of {algorithm}, which trains the {other} adapter alone, but its {role} "
+                f"adapter is needed; give a checkpoint of {TRAINS_ALONE[role]} or of Verco."
+            )
+
+
+def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
+    _require_same_form(where, manifest, base.prompt_format, base.prompt_date)
+    if not manifest.base_model_digest:
+        return
+    told, known, here = str(manifest.model_config.get("base_model")), manifest.base_model_sha256, base.sha256
+    if not has_base(manifest, base):
+        raise _other_base(where, told, base.name, known, here)
+    if known and here and known != here:  # weights that were saved anew, or of which only those in between are others
+        tell_once(
+            f"the adapters in {where!r} were trained on base model {told!r}{_of_file(known)}, but `base_model` "
+            f"{base.name!r} is another file{_of_file(here)}: its shape and embedding are the same, the weights between "
+            "may not be."
+        )
+
+
+def _require_same_form(where: str, manifest: PolicyManifest, prompt_format: str, prompt_date: str) -> None:
+    """Refuses adapters that know prompts in another format, or a chat with another date."""
+    known, here = manifest.model_config, {"prompt_format": prompt_format, "prompt_date": prompt_date}
+    for name, default in (("prompt_format", PLAIN), ("prompt_date", PROMPT_DATE)):
+        if known.get(name, default) != here[name] and (name == "prompt_format" or prompt_format == CHAT):
+            raise UserError(
+                f"`{name}` is {here[name]!r} but the adapters in {where!r} were trained with "
+                f"{known.get(name, default)!r}; set that, or train new ones."
+            )
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
+
+
+def _other_base(where: str, trained_on: str, base: str, known: str = "", here: str = "") -> UserError:
+    return UserError(
+        f"`base_model` is {base!r}{_of_file(here)} but the adapters in {where!r} were trained on {trained_on!r}"
+        f"{_of_file(known)}, whose weights are others; use that base model, or train new ones."
+    )
+
+
+def _of_file(digest: str) -> str:
+    return f" (sha256 {digest[:12]}...)" if digest else ""

@@ -73,7 +73,7 @@ from rllib_llm_comm.verco.advantages import (
     MessageCredit,
 )
 from rllib_llm_comm.verco.encoding import UTTERANCE_LOGP
-from rllib_llm_comm.verco.language_network import other_prompts, spoken, tell_once
+from rllib_llm_comm.verco.language_network import spoken
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import (
     UTTERANCE_ENTROPY,
@@ -84,6 +84,7 @@ from rllib_llm_comm.verco.module import (
     LLMCommMultiModule,
     MessageExchange,
 )
+from rllib_llm_comm.verco.policy import other_prompts, tell_once
 from rllib_llm_comm.verco.settings import (
     MODEL_SETTINGS,
     OTHER_FACT,

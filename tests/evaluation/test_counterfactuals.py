@@ -18,8 +18,8 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode, record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
-from rllib_llm_comm.verco.language_network import LanguageNetwork, policy_files
-from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import LanguagePolicy, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])

@@ -22,8 +22,8 @@ from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSetti
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import encode_menu
-from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, policy_files
-from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 from tests.refusal import refused
 

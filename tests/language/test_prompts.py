@@ -35,13 +35,8 @@ from rllib_llm_comm.language.scoring import encode_candidates, score_texts
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.verco.encoding import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
-from rllib_llm_comm.verco.language_network import (
-    LanguageNetwork,
-    base_model_digest,
-    check_adapter_of,
-    load_network,
-    policy_files,
-)
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.experiments.staged import stages_of
 from tests.refusal import refused

@@ -24,7 +24,8 @@ from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import encode_examples
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_network import LanguageNetwork, base_model_digest, message_log_probs, policy_files
+from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
+from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.language.random_models import randomised
 

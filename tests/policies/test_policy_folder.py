@@ -23,14 +23,8 @@ from rllib_llm_comm.policies.load_policy import Loading, load_policy
 from rllib_llm_comm.policies.policy_folder import find_policy, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
-from rllib_llm_comm.verco import language_network
-from rllib_llm_comm.verco.language_network import (
-    LanguageNetwork,
-    base_model_digest,
-    load_adapter_of,
-    load_network,
-    policy_files,
-)
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 from tests.hostile import Bomb
 from tests.refusal import refused
@@ -157,7 +151,7 @@ def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_he
 
 
 def test_another_base_is_told_with_both_digests(folder, network, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(language_network, "_told", set())
+    monkeypatch.setattr("rllib_llm_comm.verco.policy._told", set())
     manifest = read_manifest(folder)
     other = save_tiny_model(tmp_path / "other", hidden=48)
     others = hashlib.sha256((tmp_path / "other/model.safetensors").read_bytes()).hexdigest()

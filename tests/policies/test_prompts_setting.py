@@ -11,7 +11,6 @@ from toys import COLOURS, ENV_ID, ColourTalk, language_model, register, words_of
 
 from rllib_llm_comm import MessageSFTConfig, Verco, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.verco import language_network
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -89,7 +88,7 @@ def test_the_same_prompts_are_no_news_and_a_restored_run_has_them_without_their_
 
 def test_other_prompts_are_told_where_an_adapter_or_a_run_is_taken_over(trained, caplog, monkeypatch):
     mine, taught, played = trained
-    monkeypatch.setattr(language_network, "_told", set())
+    monkeypatch.setattr("rllib_llm_comm.verco.policy._told", set())
     with caplog.at_level(logging.WARNING), running(verco().communication(message_checkpoint=taught)) as algo:
         (line,) = other_prompts(caplog)
         assert "message differ" in line and taught in line

@@ -19,7 +19,7 @@ from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrati
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.language.adapters import ACTION
 from rllib_llm_comm.verco.encoding import read_observation
-from rllib_llm_comm.verco.language_network import check_adapter_of
+from rllib_llm_comm.verco.policy import check_adapter_of
 from rllib_llm_comm.verco.sft import check_rows, is_held_out, learned_terms, read_demonstration
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 from tests.refusal import refused

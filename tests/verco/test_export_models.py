@@ -23,7 +23,8 @@ from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_network import LanguageNetwork, check_adapter_of, load_adapter_of
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import check_adapter_of, load_adapter_of
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.refusal import refused
 

@@ -17,10 +17,10 @@ from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
-from rllib_llm_comm.verco import language_network
 from rllib_llm_comm.verco.encoding import UTTERANCE_IDS, ObservationEncoder, TextObservation, UtteranceEncoder
-from rllib_llm_comm.verco.language_network import LanguageNetwork, load_adapter_of
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
+from rllib_llm_comm.verco.policy import load_adapter_of
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 PHRASES = ("wait", "do nothing", "get the tomato", "do nothing")
@@ -129,7 +129,7 @@ def lines(caplog):
 
 
 def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(language_network, "_told", set())
+    monkeypatch.setattr("rllib_llm_comm.verco.policy._told", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
     network = LanguageNetwork(LanguageModelSettings(**size))
     same = LanguageNetwork(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))

@@ -37,16 +37,9 @@ from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart, with_defaults
 from rllib_llm_comm.verco.advantages import SPEAKER
-from rllib_llm_comm.verco.language_network import (
-    LanguageNetwork,
-    base_of,
-    check_adapter_of,
-    has_base,
-    load_adapter_of,
-    take_files,
-)
+from rllib_llm_comm.verco.language_network import LanguageNetwork, base_of
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.policy import LanguagePolicy, check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 from rllib_llm_comm.verco.verco import Verco, VercoConfig
 
