@@ -21,7 +21,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 from rllib_llm_comm.policies.decision import Decision, Memory, Request, choose
 from rllib_llm_comm.policies.policy import TrainedPolicy
-from rllib_llm_comm.policies.policy_folder import load_network, network_file
+from rllib_llm_comm.policies.policy_folder import load_array_network, network_file
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, require_silence
 
 _VECTOR, _OBSERVATION = "vector", "observation"
@@ -197,7 +197,7 @@ class ArrayPolicy(TrainedPolicy):
     def load(cls, folder: Path, manifest: PolicyManifest, **options: Any) -> Self:
         """The policy of a folder; options of messages are refused."""
         require_silence(options, manifest.algorithm)
-        return cls(load_network(folder, manifest), manifest)
+        return cls(load_array_network(folder, manifest), manifest)
 
     @override
     def files(self) -> dict[str, bytes]:

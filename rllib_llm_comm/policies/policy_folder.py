@@ -145,7 +145,7 @@ def weights_digest(checkpoint: str | os.PathLike[str]) -> str:
     return found.hexdigest()[:16]
 
 
-def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Any:
+def load_array_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Any:
     """Builds the network of a policy folder of agents that see numbers or maps.
 
     Raises:
@@ -162,7 +162,7 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> An
         ) from error
 
 
-def network_of(export: PolicyExport) -> Any:
+def array_network_of(export: PolicyExport) -> Any:
     """Builds the network of a policy that is in memory."""
     from safetensors.torch import load
 

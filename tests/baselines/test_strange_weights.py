@@ -16,7 +16,7 @@ from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.find_checkpoint import FOLDER
-from rllib_llm_comm.policies.policy_folder import load_network, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import load_array_network, network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 
 FILES = [
@@ -93,14 +93,14 @@ def test_strange_numbers_of_teams_that_value_actions_are_refused_by_name(kind, t
     manifest = PolicyManifest(algorithm="QMIX", model_config=config, communication={}, kind="valued")
     network = QTeam(settings, **sizes)
     folder = write_policy(tmp_path / "policy", network_file(network), manifest)
-    load_network(folder, read_manifest(folder))
+    load_array_network(folder, read_manifest(folder))
     file = folder / "network.safetensors"
     whole = load_file(file)
-    require_refused_by_name(lambda folder: load_network(folder, read_manifest(folder)), folder, file)
+    require_refused_by_name(lambda folder: load_array_network(folder, read_manifest(folder)), folder, file)
     for name in [name for name, tensor in whole.items() if not tensor.is_floating_point()]:  # counts of batches
         save_file({**whole, name: torch.tensor(float("nan"))}, file)
         with pytest.raises(UserError, match=name):
-            load_network(folder, read_manifest(folder))
+            load_array_network(folder, read_manifest(folder))
 
 
 def test_half_and_double_precision_are_read(tmp_path):

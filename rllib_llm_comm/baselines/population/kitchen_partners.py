@@ -21,7 +21,13 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import CookWalker, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, KitchenBatch, SoupKitchen
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PEOPLE, SCRIPTED, STAY, PartnerSettings
-from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
+from rllib_llm_comm.policies.policy_folder import (
+    PolicyExport,
+    array_network_of,
+    find_policy,
+    load_array_network,
+    network_file,
+)
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest
 from rllib_llm_comm.rl.kitchen_games import kitchen_batch
 
@@ -204,7 +210,8 @@ class SeatedPartners:
         weights = np.array([partner.weight for partner in partners], float)
         self._chances = weights / weights.sum() if len(weights) else weights
         self._networks = [
-            network_of(partner.player) if isinstance(partner.player, PolicyExport) else None for partner in partners
+            array_network_of(partner.player) if isinstance(partner.player, PolicyExport) else None
+            for partner in partners
         ]
         self._scripts = SingleGameCooks(games) if any(p.player == SCRIPTED for p in partners) else None
         self.own = np.arange(2 * count)
@@ -327,7 +334,8 @@ def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExpo
     """
     manifest = read_manifest(folder)
     _check_manifest(manifest, f"the policy {str(folder)!r}", env_config)
-    return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config), manifest
+    files = network_file(load_array_network(folder, manifest))
+    return PolicyExport(manifest.kind, files, manifest.model_config), manifest
 
 
 def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[str, Any]) -> None:
@@ -366,7 +374,7 @@ def play_matches(
     kitchens = kitchen_batch(len(pairs) * games, env_config)
     player = np.repeat(np.asarray(pairs, int), games, axis=0).reshape(-1)
     rows = {int(number): np.flatnonzero(player == number) for number in np.unique(player)}
-    networks = {number: network_of(policies[number]) for number in rows}
+    networks = {number: array_network_of(policies[number]) for number in rows}
     sparse, shaped = np.zeros(len(kitchens.states)), np.zeros(len(kitchens.states))
     logits = np.zeros((len(player), NUM_ACTIONS))
     with torch.no_grad():

@@ -23,7 +23,7 @@ from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.words import WAIT, Command
 from rllib_llm_comm.policies.array_policy import AgentRequest, ArrayMemory, ArrayPolicy
 from rllib_llm_comm.policies.decision import Decision, Request
-from rllib_llm_comm.policies.policy_folder import find_policy, load_network
+from rllib_llm_comm.policies.policy_folder import find_policy, load_array_network
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, OFFICER, read_manifest
 
 
@@ -115,7 +115,7 @@ def _loaded(folder: str, changed: int) -> OfficerNetwork | None:
     manifest = read_manifest(folder)
     if manifest.kind != OFFICER:
         return None
-    network: Any = load_network(folder, manifest)
+    network: Any = load_array_network(folder, manifest)
     return network.requires_grad_(False)  # type: ignore[no-any-return]
 
 
