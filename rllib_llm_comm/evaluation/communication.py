@@ -26,7 +26,7 @@ from rllib_llm_comm.evaluation.statistics import (
 )
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.policies.decision import Decision, Judge, Policy
+from rllib_llm_comm.policies.decision import Decision, Hearing, Judge, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
 from rllib_llm_comm.verco.encoding import TextObservation, UtteranceEncoder, read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
@@ -409,7 +409,7 @@ def _listening(
         return None
     for start in range(0, len(asked), _BATCH):
         part = asked[start : start + _BATCH]
-        rows = judge([(turn.agent, turn.observation, heard) for turn, drawn in part for heard in drawn])
+        rows = judge([Hearing(turn.agent, turn.observation, heard) for turn, drawn in part for heard in drawn])
         used = 0
         for turn, drawn in part:
             own = turn.decision.probabilities

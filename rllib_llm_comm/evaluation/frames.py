@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, GameInfo, parts_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
-from rllib_llm_comm.policies.decision import Decision, Policy
+from rllib_llm_comm.policies.decision import Decision, Hearing, Policy
 
 
 def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any, *, drawn: bool = True) -> Frame:
@@ -137,7 +137,7 @@ class Counterfactuals:
         listeners = [agent for agent, decision in decisions.items() if decision.heard]
         if self.missing or self._judge is None or not listeners:
             return
-        rows = self._judge([(agent, observations[agent], {}) for agent in listeners])
+        rows = self._judge([Hearing(agent, observations[agent], {}) for agent in listeners])
         for agent, silent in zip(listeners, rows, strict=True):
             given = np.asarray(decisions[agent].probabilities, np.float64)
             card = frame["agents"][str(agent)]

@@ -92,10 +92,16 @@ class Request(NamedTuple):
     observations: Mapping[Any, Mapping[str, Any]]
 
 
-Heard = tuple[Any, Mapping[str, Any], Mapping[str, str]]
-"""An agent, its observation, and the messages that it hears, by speaker."""
-Judge = Callable[[Sequence[Heard]], np.ndarray]
-"""Gives the chances (B, K) of each candidate behind messages that are given."""
+class Hearing(NamedTuple):
+    """An agent with what it sees, its observation, and the messages that it hears, by speaker."""
+
+    agent: Any
+    view: Any
+    messages: Mapping[str, str]
+
+
+Judge = Callable[[Sequence[Hearing]], np.ndarray]
+"""Gives the probabilities (B, K) of each candidate behind messages that are given."""
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load_setting
 from rllib_llm_comm.envs.games import game_of, record_of, scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, asked, parts_of, secret_of, teacher_state
-from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
+from rllib_llm_comm.policies.decision import Decision, Hearing, Memory, Request, choose
 from rllib_llm_comm.policies.partner_settings import (
     CHECKPOINT,
     FUNCTION,
@@ -315,7 +315,7 @@ class Partner:
                     memory.still[agent].note(pose, made.action)
         return chosen
 
-    def probabilities(self, heard: Sequence[Heard], env: Any = None) -> np.ndarray:
+    def probabilities(self, heard: Sequence[Hearing], env: Any = None) -> np.ndarray:
         """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`.
 
         Args:
@@ -329,7 +329,7 @@ class Partner:
             raise UserError(f"partner {self.settings.name!r} hears nothing; only checkpoints of language agents do.")
         rows = self.policy.probabilities(heard)
         if self.settings.noise or self.settings.pauses:
-            mixed = [self._with_mistakes(row, env, seen[0], seen[1]) for row, seen in zip(rows, heard, strict=True)]
+            mixed = [self._with_mistakes(row, env, one.agent, one.view) for row, one in zip(rows, heard, strict=True)]
             rows = np.stack(mixed)
         return rows
 

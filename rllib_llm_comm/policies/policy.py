@@ -13,7 +13,7 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
-from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Policy, Request
+from rllib_llm_comm.policies.decision import Decision, Hearing, Judge, Policy, Request
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, require_bounded
 from rllib_llm_comm.policies.recorded_settings import granted, withhold_game
 
@@ -235,11 +235,8 @@ class TalkingPolicy(TrainedPolicy):
         """
 
     @abstractmethod
-    def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, not written.
-
-        Args:
-            heard: Per row an agent, its observation, and the messages that it hears, by speaker.
+    def probabilities(self, heard: Sequence[Hearing]) -> np.ndarray:
+        """The probabilities of each candidate behind messages that are given, not written.
 
         Returns:
             (B, K) probabilities; 0 where forbidden.

@@ -12,7 +12,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import STEP_REWARDS, asked, joined_info, secret_of, with_figures
-from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Memory, Policy, Request
+from rllib_llm_comm.policies.decision import Decision, Hearing, Judge, Memory, Policy, Request
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import shares
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory, judge_ahead, speak_ahead
@@ -446,9 +446,9 @@ class SeatedPolicy(Policy):
             raise UserError(f"nobody holds the seat of {agent!r}; the seats are those of {', '.join(self.seats)}.")
         return self.seats[str(agent)]
 
-    def _probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
+    def _probabilities(self, heard: Sequence[Hearing]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`."""
-        return np.concatenate([self._holder(row[0]).probabilities([row], self._env) for row in heard])
+        return np.concatenate([self._holder(one.agent).probabilities([one], self._env) for one in heard])
 
     def _now(self) -> SeatedMemory:
         if self._memory is None:

@@ -36,7 +36,7 @@ from rllib_llm_comm.language.adapters import (
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel, check_base_model
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
-from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
+from rllib_llm_comm.policies.decision import Decision, Hearing, Memory, Request, choose
 from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environment
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
@@ -273,20 +273,20 @@ class LanguagePolicy(TalkingPolicy):
             return answers
         if spoken is None:
             spoken = self.speak_together(requests, explore)
-        heard = [row.heard for row in rows]
-        batches = self._encoded(heard)
+        hearings = [row.hearing for row in rows]
+        batches = self._encoded(hearings)
         probabilities = self._probabilities(batches, [row.view.mask for row in rows])
         values = functools.cache(functools.partial(_values, batches, len(rows)))  # all of a moment, if one is read
-        for index, row in enumerate(rows):
+        for index, (row, hearing) in enumerate(zip(rows, hearings, strict=True)):
             said, replaced = spoken[row.episode][row.agent]
             answers[row.episode][row.agent] = Decision(
                 action=choose(probabilities[index], row.memory.rng, explore),
                 said=said,
-                heard=heard[index][2],
+                heard=dict(hearing.messages),
                 candidates=list(row.view.candidates),
                 probabilities=probabilities[index],
                 value=lambda index=index: values()[index],  # type: ignore[misc]
-                prompt=self._encoder.prompt(row.view, heard[index][2]),
+                prompt=self._encoder.prompt(row.view, hearing.messages),
                 replaced=replaced,
             )
         return answers
@@ -320,7 +320,7 @@ class LanguagePolicy(TalkingPolicy):
             return
         encoded: list[tuple[LanguageNetwork, dict[str, torch.Tensor]]] = []
         for policy in dict.fromkeys(policy for policy, _ in rows):
-            own = policy._encoded([row.heard for holder, row in rows if holder is policy])
+            own = policy._encoded([row.hearing for holder, row in rows if holder is policy])
             encoded += [(network, batch) for network, (_, batch) in own.items()]
         batched.score_ahead(encoded)
 
@@ -330,26 +330,23 @@ class LanguagePolicy(TalkingPolicy):
             self._batched_before = BatchedNetworks(networks)
         return self._batched_before
 
-    def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
+    def probabilities(self, heard: Sequence[Hearing]) -> np.ndarray:
         """The probabilities of each candidate behind messages that are given, not written.
-
-        Args:
-            heard: Per row an agent, its observation, and the messages that it hears, by speaker.
 
         Returns:
             (B, K) probabilities; 0 where forbidden.
         """
-        rows = [(agent, read_observation(seen), messages) for agent, seen, messages in heard]
-        return np.stack(self._probabilities(self._encoded(rows), [view.mask for _, view, _ in rows]))
+        rows = [Hearing(agent, read_observation(seen), messages) for agent, seen, messages in heard]
+        return np.stack(self._probabilities(self._encoded(rows), [row.view.mask for row in rows]))
 
-    def _encoded(self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]]) -> _Batches:
+    def _encoded(self, rows: Sequence[Hearing]) -> _Batches:
         """The rows of each network."""
-        if len({len(view.candidates) for _, view, _ in rows}) > 1:
+        if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
-        encoded = [self._encoder.encode(view, dict(messages)) for _, view, messages in rows]
+        encoded = [self._encoder.encode(row.view, dict(row.messages)) for row in rows]
         places: dict[LanguageNetwork, list[int]] = {}
-        for row, (agent, _, _) in enumerate(rows):
-            places.setdefault(self.network_of(agent), []).append(row)
+        for number, row in enumerate(rows):
+            places.setdefault(self.network_of(row.agent), []).append(number)
         return {
             network: (
                 own,
@@ -415,9 +412,9 @@ class _Row:
     view: TextObservation
 
     @property
-    def heard(self) -> tuple[Any, TextObservation, dict[str, str]]:
-        """Agent, view, and what it hears now."""
-        return self.agent, self.view, heard_by(str(self.agent), self.memory.mailbox)
+    def hearing(self) -> Hearing:
+        """The agent with what it hears now."""
+        return Hearing(self.agent, self.view, heard_by(str(self.agent), self.memory.mailbox))
 
 
 def _language_policies(
