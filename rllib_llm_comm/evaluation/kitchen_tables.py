@@ -151,17 +151,17 @@ class Followers:
         return [seat.action() for seat in self._seats]
 
     def _goals(self, asked: list[int], subgoals: list[str], allowed: np.ndarray) -> list[int]:
-        chances = self._actor.chances(self._frames[asked], subgoals, allowed)
+        probabilities = self._actor.probabilities(self._frames[asked], subgoals, allowed)
         if not self._drawn:
-            return list(chances.argmax(1).tolist())
-        sums = chances.cumsum(1)
+            return list(probabilities.argmax(1).tolist())
+        sums = probabilities.cumsum(1)
         draws = np.array([self._draws[k]() for k in asked])
         return list((sums / sums[:, -1:] <= draws[:, None]).sum(1).tolist())  # as numpy's `Generator.choice`
 
 
 GAMES_AT_ONCE, PLANNED_AT_ONCE = 1024, 128
 _SURE = np.eye(NUM_ACTIONS)
-"""Chances of a choice that is sure, by action."""
+"""Probabilities of a choice that is sure, by action."""
 
 Seating = tuple[int, ...]
 
@@ -294,8 +294,8 @@ class _GamesOfTable:
         self._mixed = ~frozen | mistakes
         sure = np.isin(holder, following)  # their goals are drawn, not their steps
         self._drawn = (~self._sharp & ~sure) | self._mixed
-        self._chances = np.full((len(holder), NUM_ACTIONS), 1.0 / NUM_ACTIONS)
-        self._chances[np.array([one.kind == STAY for one in settings])] = _SURE[kernel.STAY]
+        self._probabilities = np.full((len(holder), NUM_ACTIONS), 1.0 / NUM_ACTIONS)
+        self._probabilities[np.array([one.kind == STAY for one in settings])] = _SURE[kernel.STAY]
         self._draws = np.zeros((rules.horizon, len(holder)))
         self._scripts: list[_Scripts] = []
         for number, (seating, seed) in enumerate(games):
@@ -362,21 +362,21 @@ class _GamesOfTable:
             planes = self._batch.lossless()
             seen = planes.reshape(_SEATS * len(planes), -1).view(np.uint8)
         for actor, rows in self._networks:
-            chances = actor(torch.from_numpy(seen[rows]).float()).double().softmax(-1).numpy()
-            self._chances[rows] = chances / chances.sum(1, keepdims=True)
+            probabilities = actor(torch.from_numpy(seen[rows]).float()).double().softmax(-1).numpy()
+            self._probabilities[rows] = probabilities / probabilities.sum(1, keepdims=True)
         for cooks in self._followers:
-            self._chances[cooks.rows] = _SURE[cooks.actions(self._batch.states)]
+            self._probabilities[cooks.rows] = _SURE[cooks.actions(self._batch.states)]
         for one in self._scripts:
             one.kitchen.state = self._batch.states[one.game]
-            self._chances[one.rows] = _SURE[[cook.action() for cook in one.cooks]]
+            self._probabilities[one.rows] = _SURE[[cook.action() for cook in one.cooks]]
             self._draws[step, one.rows] = [one.rng.random() for _ in one.rows]
-        chances = np.where(self._sharp[:, None], _SURE[self._chances.argmax(1)], self._chances)
-        mixed = (1.0 - self._noise - self._pauses) * chances + self._noise / NUM_ACTIONS
+        probabilities = np.where(self._sharp[:, None], _SURE[self._probabilities.argmax(1)], self._probabilities)
+        mixed = (1.0 - self._noise - self._pauses) * probabilities + self._noise / NUM_ACTIONS
         mixed[:, kernel.STAY] += self._pauses[:, 0]
-        chances = np.where(self._mixed[:, None], mixed / mixed.sum(1, keepdims=True), chances)
-        sums = chances.cumsum(1)
+        probabilities = np.where(self._mixed[:, None], mixed / mixed.sum(1, keepdims=True), probabilities)
+        sums = probabilities.cumsum(1)
         drawn = (sums / sums[:, -1:] <= self._draws[step][:, None]).sum(1)  # as numpy's `Generator.choice`
-        return np.where(self._drawn, drawn, chances.argmax(1))
+        return np.where(self._drawn, drawn, probabilities.argmax(1))
 
     def _episode(self, game: tuple[Seating, int], score: float, soups: float, shaped: np.ndarray) -> Episode:
         episode = new_episode(self._policy(game[0]), self._env, game[1])

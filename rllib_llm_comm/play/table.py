@@ -331,8 +331,8 @@ class Table:
         person = self.people[agent]
         phrases = self.phrases(agent)
         action = int(person.action or 0)
-        chances = np.eye(len(phrases))[action]
-        return Decision(action, person.said, self.heard(agent), phrases, chances, np.nan, "")
+        probabilities = np.eye(len(phrases))[action]
+        return Decision(action, person.said, self.heard(agent), phrases, probabilities, np.nan, "")
 
     def _close(self, moment: TableMoment) -> None:
         """Ends a moment: people think anew, the log goes on, and agents that are asked next speak."""

@@ -228,11 +228,11 @@ class ArrayPolicy(TrainedPolicy):
         asked = [(str(agent), memory, seen) for _, agent, memory, seen in rows]
         batch = self.batch(asked)
         with torch.no_grad():
-            chances = self.chances(batch)
+            probabilities = self.probabilities(batch)
         values = functools.cache(torch.no_grad()(self.values(asked, batch)))  # all of a moment, if one is read
         allowed = batch[ACTION_MASK].numpy() != 0
         for index, (number, agent, memory, seen) in enumerate(rows):
-            own = np.where(allowed[index], chances[index], 0.0)
+            own = np.where(allowed[index], probabilities[index], 0.0)
             own = own / own.sum()
             action = choose(own, memory.rng, explore)
             self.keep(str(agent), memory, action)
@@ -256,10 +256,10 @@ class ArrayPolicy(TrainedPolicy):
             UserError: If an observation lacks what the policy acts on.
         """
 
-    def chances(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
+    def probabilities(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
         """Probabilities (B, K) of all rows' actions."""
-        chances: np.ndarray = self.network.logits(batch).double().softmax(-1).numpy()
-        return chances
+        probabilities: np.ndarray = self.network.logits(batch).double().softmax(-1).numpy()
+        return probabilities
 
     def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:  # noqa: B027  (most remember no actions)
         """Takes note of an agent's action, where the policy remembers it; most do not."""

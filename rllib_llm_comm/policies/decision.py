@@ -111,7 +111,7 @@ class Policy(Protocol):
     Attributes:
         manifest: Origin of a trained policy; `None` for others.
         communication: Settings of its messages; `None` if it exchanges none.
-        draws: True if its actions can be sampled; a policy that always takes the best one has no chances.
+        draws: True if its actions can be sampled; a policy that always takes the best one has none to draw by.
         side_by_side: True if it can play several games at once.
     """
 
@@ -122,7 +122,7 @@ class Policy(Protocol):
 
     @property
     def judge(self) -> Judge | None:
-        """Gives its chances behind other messages than those that were heard; `None` if it hears none."""
+        """Gives its probabilities behind other messages than those that were heard; `None` if it hears none."""
         return None
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
@@ -174,12 +174,12 @@ def unweighed(action: Any) -> Decision:
     return Decision(action, "", {}, [], np.zeros(0), np.nan, "")
 
 
-def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
+def choose(probabilities: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
     """An action by its probabilities.
 
     Args:
-        chances: (K,) probabilities.
+        probabilities: (K,).
         rng: Draws.
         explore: True to draw; otherwise the most likely action is taken.
     """
-    return int(rng.choice(len(chances), p=chances) if explore else chances.argmax())
+    return int(rng.choice(len(probabilities), p=probabilities) if explore else probabilities.argmax())

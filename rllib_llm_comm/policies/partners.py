@@ -53,23 +53,23 @@ class StuckRule:
         """
         self._past.append((pose, action))
 
-    def rest(self, chances: np.ndarray, pose: Hashable) -> np.ndarray:
-        """The chances (K,) without the actions of the last N turns, if the pose was the same in all of them and is now.
+    def rest(self, probabilities: np.ndarray, pose: Hashable) -> np.ndarray:
+        """The probabilities (K,) without the actions of the last N turns, if the pose was the same in all, and is now.
 
         The others are renormalised; if they have no chance at all, they get equal ones among those that were not taken
         (ours). If no action is left, nothing is removed (ours).
 
         Args:
-            chances: (K,) probabilities.
+            probabilities: (K,) probabilities.
             pose: Place and direction now.
         """
         if len(self._past) < (self._past.maxlen or 0) or any(before != pose for before, _ in self._past):
-            return chances
-        left = np.ones(len(chances), bool)
+            return probabilities
+        left = np.ones(len(probabilities), bool)
         left[[action for _, action in self._past]] = False
         if not left.any():
-            return chances
-        rest = np.where(left, chances, 0.0)
+            return probabilities
+        rest = np.where(left, probabilities, 0.0)
         total = float(rest.sum())
         return rest / total if total > 0 else left / left.sum()
 
@@ -147,7 +147,7 @@ def decide(
 
 
 def _towards(own: Any, decision: Decision | None, env: Any, agent: Any) -> Decision:
-    """The game's action towards an agent's goal, whose chances are those of a draw that is over."""
+    """The game's action towards an agent's goal, whose probabilities are those of a draw that is over."""
     if decision is not None:
         own.choose(decision.action)
     count, action = int(env.action_space(agent).n), int(own.action())
@@ -316,7 +316,7 @@ class Partner:
         return chosen
 
     def probabilities(self, heard: Sequence[Hearing], env: Any = None) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`.
+        """The probabilities of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`.
 
         Args:
             heard: As of `LanguagePolicy.probabilities`.
@@ -404,7 +404,7 @@ class Partner:
         """The decision of a partner without a network, without mistakes."""
         allowed = allowed_actions(memory.env, agent, seen)
         if self.settings.kind == RANDOM:
-            chances = allowed / allowed.sum()
+            probabilities = allowed / allowed.sum()
         else:
             action = memory.replies.pop(agent, None)
             action = self._player(memory, agent)(seen) if action is None else action
@@ -415,9 +415,9 @@ class Partner:
                     f"{type(memory.env.unwrapped).__name__}, but an action is a whole number from 0 to "
                     f"{len(allowed) - 1}; mend the player."
                 )
-            chances = np.eye(len(allowed))[int(action)]
+            probabilities = np.eye(len(allowed))[int(action)]
         names = [str(phrase) for phrase in parts_of(seen).get("candidates", range(len(allowed)))]
-        return Decision(int(chances.argmax()), said, {}, names, chances, np.nan, "")
+        return Decision(int(probabilities.argmax()), said, {}, names, probabilities, np.nan, "")
 
     def _player(self, memory: PartnerMemory, agent: Any) -> Player:
         if agent not in memory.players and self.people is not None:
@@ -434,28 +434,28 @@ class Partner:
         if not self.settings.unstuck:
             return decision
         rule = memory.still.setdefault(agent, StuckRule(self.settings.unstuck))
-        chances = rule.rest(decision.probabilities, pose)
-        if chances is decision.probabilities:
+        probabilities = rule.rest(decision.probabilities, pose)
+        if probabilities is decision.probabilities:
             return decision
-        return replace(decision, action=choose(chances, memory.rng, explore), probabilities=chances)
+        return replace(decision, action=choose(probabilities, memory.rng, explore), probabilities=probabilities)
 
     def _mixed(
         self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any], decision: Decision, explore: bool
     ) -> Decision:
         """The decision with the partner's mistakes, drawn."""
-        chances = np.asarray(decision.probabilities, np.float64)
+        probabilities = np.asarray(decision.probabilities, np.float64)
         if self.policy is not None and (self.settings.greedy or not explore):
-            chances = np.eye(len(chances))[int(chances.argmax())]
-        chances = self._with_mistakes(chances, memory.env, agent, seen)
-        action = int(memory.rng.choice(len(chances), p=chances))
-        return replace(decision, action=action, probabilities=chances)
+            probabilities = np.eye(len(probabilities))[int(probabilities.argmax())]
+        probabilities = self._with_mistakes(probabilities, memory.env, agent, seen)
+        action = int(memory.rng.choice(len(probabilities), p=probabilities))
+        return replace(decision, action=action, probabilities=probabilities)
 
-    def _with_mistakes(self, chances: np.ndarray, env: Any, agent: Any, seen: Mapping[str, Any]) -> np.ndarray:
+    def _with_mistakes(self, probabilities: np.ndarray, env: Any, agent: Any, seen: Mapping[str, Any]) -> np.ndarray:
         noise, pauses = self.settings.noise, self.settings.pauses
-        mixed = (1.0 - noise - pauses) * chances
+        mixed = (1.0 - noise - pauses) * probabilities
         if noise:
             own = allowed_actions(env, agent, seen)
-            allowed = np.zeros(len(chances), bool)  # teams may have a width for the agent with the most actions
+            allowed = np.zeros(len(probabilities), bool)  # teams may have a width for the agent with the most actions
             allowed[: len(own)] = own
             mixed = mixed + noise * allowed / allowed.sum()
         if pauses:
@@ -634,10 +634,10 @@ def try_out(partner: Partner, env: Any, seed: int, others: Iterable[Any] = ()) -
             _require_actions(env, agent, decision.probabilities)
 
 
-def _require_actions(env: Any, agent: Any, chances: Any) -> None:
+def _require_actions(env: Any, agent: Any, probabilities: Any) -> None:
     count = int(env.action_space(agent).n)
-    if len(chances) < count or any(chances[count:]):
+    if len(probabilities) < count or any(probabilities[count:]):
         raise UserError(
-            f"{agent!r} has {count} actions but this policy was trained with {len(chances)}; play the game with the "
-            "settings of its training, such as `action_level`."
+            f"{agent!r} has {count} actions but this policy was trained with {len(probabilities)}; play the game with "
+            "the settings of its training, such as `action_level`."
         )

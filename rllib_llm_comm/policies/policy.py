@@ -251,7 +251,7 @@ class TalkingPolicy(TrainedPolicy):
         """
 
     def judge_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]]) -> None:  # noqa: B027
-        """Computes in one batch the chances among which several policies are going to choose, where that is quicker.
+        """Computes in one batch the probabilities by which several policies are going to choose, where that is quicker.
 
         Args:
             asked: As for `write_ahead`; all agents have spoken.

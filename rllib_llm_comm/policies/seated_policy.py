@@ -447,7 +447,7 @@ class SeatedPolicy(Policy):
         return self.seats[str(agent)]
 
     def _probabilities(self, heard: Sequence[Hearing]) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`."""
+        """The probabilities of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`."""
         return np.concatenate([self._holder(one.agent).probabilities([one], self._env) for one in heard])
 
     def _now(self) -> SeatedMemory:

@@ -178,12 +178,13 @@ class LanguageNetwork:
         logits = self._menu_logits(ids, phrases).double().cpu()
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]
-        chances = (logits / temperature).softmax(-1).numpy()
+        probabilities = (logits / temperature).softmax(-1).numpy()
         if seed is None or isinstance(seed, int):
             draws = [np.random.default_rng(seed)] * len(rows)
         else:
             draws = list(map(np.random.default_rng, seed))
-        return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
+        drawn = [rng.choice(len(menu), p=row / row.sum()) for rng, row in zip(draws, probabilities, strict=True)]
+        return [menu[int(index)] for index in drawn]
 
     def _menu_logits(self, prompts: torch.Tensor, menu: torch.Tensor, role: str = MESSAGE) -> torch.Tensor:
         """Scores (B, K) of the phrases of a menu (K, C) behind message prompts (B, P); without gradient remembered.
@@ -571,9 +572,9 @@ def by_parts(
 
 def _entropy_and_kl(log_probs: torch.Tensor, reference: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Entropy and KL divergence (N,) of distributions (N, V), from a reference if there is one."""
-    chances = log_probs.exp()
-    entropy = -(chances * log_probs).sum(-1)
-    kl = torch.zeros_like(entropy) if reference is None else (chances * (log_probs - reference)).sum(-1)
+    probabilities = log_probs.exp()
+    entropy = -(probabilities * log_probs).sum(-1)
+    kl = torch.zeros_like(entropy) if reference is None else (probabilities * (log_probs - reference)).sum(-1)
     return entropy, kl
 
 

@@ -246,10 +246,10 @@ def test_a_frozen_actor_has_the_networks_chances(monkeypatch):
     told = [SUBGOALS[place % len(SUBGOALS)] for place in range(len(rows))]
     frozen = FrozenActor(net, encoder, manual)
     frames, allowed = batch[FRAMES].numpy(), batch[ACTION_MASK].numpy()
-    assert np.allclose(frozen.chances(frames, told, allowed), expected, atol=1e-6)
+    assert np.allclose(frozen.probabilities(frames, told, allowed), expected, atol=1e-6)
     monkeypatch.setattr(emma_frozen, "_REMEMBERED", 4)  # what is known is thrown away in between
     for part in (slice(0, 3), slice(3, 5), slice(5, 7)):
-        found = frozen.chances(frames[part], told[part], allowed[part])
+        found = frozen.probabilities(frames[part], told[part], allowed[part])
         assert np.allclose(found, expected[part], atol=1e-6)
 
 

@@ -111,7 +111,7 @@ class QPolicy(ArrayPolicy):
             memories.append(out.memory[0])
         return torch.cat(values), torch.cat(memories)
 
-    def chances(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
+    def probabilities(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
         """One-hot (B, K): the best open action of each row. There is no chance in it, so sampling changes nothing."""
         best = batch[VALUES].argmax(-1)
         return torch.nn.functional.one_hot(best, batch[VALUES].shape[-1]).double().numpy()

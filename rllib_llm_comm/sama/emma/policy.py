@@ -26,7 +26,7 @@ _REMEMBERED = 1024
 class FrozenActor:
     """The actor of an `EmmaNetwork` whose weights do not change as long as this object is used.
 
-    Its chances are those of the network, up to the rounding of sums in another batch.
+    Its probabilities are those of the network, up to the rounding of sums in another batch.
 
     Args:
         encoder: Makes arrays of texts.
@@ -39,7 +39,7 @@ class FrozenActor:
         self._meant = torch.zeros(0)
 
     @torch.no_grad()
-    def chances(self, frames: np.ndarray, subgoals: Sequence[str], allowed: np.ndarray) -> np.ndarray:
+    def probabilities(self, frames: np.ndarray, subgoals: Sequence[str], allowed: np.ndarray) -> np.ndarray:
         """Probabilities (B, K) of all actions, 0 for those that are not allowed.
 
         Args:
@@ -53,8 +53,8 @@ class FrozenActor:
         rows = torch.tensor(self._known(subgoals))
         logits = self._network.actor(torch.from_numpy(frames).long(), self._meant, rows)
         logits = logits.masked_fill(torch.from_numpy(allowed == 0), FORBIDDEN)
-        chances = np.where(allowed != 0, logits.double().softmax(-1).numpy(), 0.0)
-        return np.asarray(chances / chances.sum(1, keepdims=True))
+        probabilities = np.where(allowed != 0, logits.double().softmax(-1).numpy(), 0.0)
+        return np.asarray(probabilities / probabilities.sum(1, keepdims=True))
 
     def _known(self, subgoals: Sequence[str]) -> list[int]:
         """Each subgoal's row of the tables of meanings; new ones are added."""

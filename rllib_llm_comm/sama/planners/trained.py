@@ -169,9 +169,9 @@ def _reason(decision: Decision | None, candidates: Sequence[str]) -> str:
     """What a seat thought of its choice and of the likeliest others, and said."""
     if decision is None:
         return "goes on"
-    chances = decision.probabilities
-    words = [f"probability {float(chances[decision.choice]):.2f}"] if len(chances) else []
-    others = [index for index in np.argsort(-np.asarray(chances)) if index != decision.choice]
-    shown = [f"{candidates[i]} {float(chances[i]):.2f}" for i in others[:_OTHERS] if chances[i] >= _LEAST]
+    probabilities = decision.probabilities
+    words = [f"probability {float(probabilities[decision.choice]):.2f}"] if len(probabilities) else []
+    others = [index for index in np.argsort(-np.asarray(probabilities)) if index != decision.choice]
+    shown = [f"{candidates[i]} {float(probabilities[i]):.2f}" for i in others[:_OTHERS] if probabilities[i] >= _LEAST]
     words += [f"(else {', '.join(shown)})"] if shown else []
     return " ".join([*words, *([f"and says: {decision.said}"] if decision.said else [])])

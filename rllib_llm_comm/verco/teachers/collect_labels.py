@@ -323,8 +323,8 @@ class InitialPolicy:
             rows = [(self._prompt(text, phrases, mask), phrases, mask) for text, phrases, mask in keys]
             scores = score_texts(self._model, rows, role=None)
         for key, row in zip(keys, scores.double().softmax(-1).cpu().numpy(), strict=True):
-            chances = row[: len(key[1])]
-            self._known[key] = chances / chances.sum()
+            probabilities = row[: len(key[1])]
+            self._known[key] = probabilities / probabilities.sum()
 
     def _prompt(self, text: str, phrases: tuple[str, ...], mask: tuple[int, ...]) -> Prompt:
         allowed = [phrase for phrase, flag in zip(phrases, mask, strict=True) if flag]
