@@ -36,6 +36,7 @@ from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_late
 from rllib_llm_comm.sama.manuals.manual import questions as listed
 from rllib_llm_comm.sama.planners import ScriptedPlanner, prompts_of
 from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import DONE, WAITED, Plan, PlanRequest
 from rllib_llm_comm.sama.preparation import open_game
 
 CHARACTERS_PER_TOKEN = 4
@@ -349,17 +350,17 @@ def _asked_in_games(
     asking = planner
     while isinstance(asking.get("planner"), Mapping):
         asking = asking["planner"]
-    key = repr((env, settings, patience, rounds))
+    ahead = int(asking.get("ahead", 0))
+    key = repr((env, settings, patience, rounds, ahead))
     if key not in played:
-        played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds)
+        played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds, ahead=ahead)
     plans = played[key]
-    if plans is None or (asking is not planner and asking.get("ahead")):  # a disturbed plan is not kept
+    if plans is None or (asking is not planner and ahead):  # a disturbed plan is not kept
         return None
     made = make_env(env, **settings)
     made.reset(seed=0)
     each, prompt = _plan(asking, planning_game(made))
-    # A kept plan seldom lasts to its end: it counts as half of `ahead` (what rules save: guide of planners).
-    per_game = math.ceil(plans / max(1, int(asking.get("ahead", 0)) / 2)) * each
+    per_game = plans * each
     if asking.get("opening"):
         per_game = min(per_game, int(asking["opening"]) * each)
     asked = int(once and bool(asking.get("objects", True)))
@@ -387,8 +388,31 @@ def _game_of(
     return trained, *without_subgoals(str(env), {**(env_config or {}), **(config.get("env_config") or {})})
 
 
-def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, rounds: bool) -> int | None:
-    """Plans in one game in which rules plan and follow, each for one subgoal per agent; `None` in a game without rules.
+class _AskedRules(ScriptedPlanner):
+    """Rules that count how often a chat model in their place is asked, whose plans are kept as those of `ChatPlanner`.
+
+    Args:
+        ahead: Subgoals of each agent in a plan; 0 counts as 1.
+    """
+
+    def __init__(self, ahead: int) -> None:
+        super().__init__()
+        self.asked, self._most, self._left = 0, max(1, ahead), dict[str, int]()
+
+    def plan(self, request: PlanRequest) -> Plan:
+        ends = {one.agent: one.how for one in request.outcomes}
+        free = [agent for agent in request.game.agents if not request.current.get(agent)]
+        if not all(self._left.get(agent) and ends.get(agent) in (DONE, WAITED) for agent in free):
+            self.asked, self._left = self.asked + 1, dict.fromkeys(request.game.agents, self._most)
+            free = list(request.game.agents)
+        self._left |= {agent: self._left[agent] - 1 for agent in free}
+        return super().plan(request)
+
+
+def plans_in_a_game(
+    env_id: str, settings: Mapping[str, Any], *, patience: int, rounds: bool, ahead: int = 0
+) -> int | None:
+    """Plans in one game in which rules plan and follow, `ahead` subgoals per agent; `None` in a game without rules.
 
     A subgoal that is not done ends after `patience` game steps. With `rounds` plans are made when all have ended.
     """
@@ -401,12 +425,13 @@ def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, 
             settings = {**settings, "observe": [*shown, "text"]}
         env = make_env(env_id, **settings)
         player = planning_game(env).player()
+        rules = _AskedRules(ahead)
         if rounds:
-            play = ReflectivePlay(env, player, ScriptedPlanner(), trials=0, patience=patience)
-            return len(play.play(0).rounds)
-        planned = PlannedSubgoals(env, ScriptedPlanner(), patience=patience)
-        play_games(player, lambda: planned, [0])
-        return int(planned.figures()["plans"])
+            ReflectivePlay(env, player, rules, trials=0, patience=patience).play(0)
+        else:
+            planned = PlannedSubgoals(env, rules, patience=patience)
+            play_games(player, lambda: planned, [0])
+        return rules.asked
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import yaml
@@ -10,12 +11,23 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments import dry_run
-from rllib_llm_comm.experiments.dry_run import EXAMPLE, StageQuestions, questions, read_prices, tell
+from rllib_llm_comm.experiments.dry_run import (
+    EXAMPLE,
+    StageQuestions,
+    plans_in_a_game,
+    questions,
+    read_prices,
+    tell,
+)
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
 from rllib_llm_comm.experiments.run_time import rehearse
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.experiments.staged import stages_of
 from tests.refusal import refused
@@ -76,6 +88,36 @@ def test_games_ask_less_where_plans_are_kept_and_a_disturbed_planner_as_the_one_
         counts[ahead] = asked.per_game
         assert disturbed.requests == (None if ahead else asked.requests)  # a replaced subgoal breaks a kept plan
     assert counts[0] >= 2 * counts[4] > 0
+
+
+@pytest.mark.parametrize("ahead", [1, 8])
+def test_kept_plans_are_counted_as_a_model_is_asked_that_plans_as_rules_do(ahead):
+    """It knows the game by heart: in a moment that rules have seen it answers with their next subgoals."""
+    settings = {"layout": "forced_coordination", "horizon": 200, "observe": ["text"], "action_level": "goal_cell"}
+    moments = []
+
+    class Rules(ScriptedPlanner):
+        def plan(self, request):
+            moments.append((request.game.situation(request.state), super().plan(request).by_agent()))
+            return super().plan(request)
+
+    def play(planner):
+        env = make_env(SOUPS, **settings)
+        return ReflectivePlay(env, planning_game(env).player(), planner, trials=0, patience=40).play(0)
+
+    def answer(prompt):
+        while moments[0][0] not in prompt:
+            moments.pop(0)
+        ways = [way for _, way in moments[:ahead]]
+        works = [{"agent": one, "subgoals": [{"subgoal": way[one], "reason": ""} for way in ways]} for one in ways[0]]
+        return json.dumps({"thoughts": "", "goal": "soups", "agents": works})
+
+    rounds = len(play(Rules()).rounds)
+    with ChatServer(answer) as server:
+        played = play(make_planner({"name": "sama", "chat": server.settings(), "ahead": ahead, "objects": False}))
+        asked = len(server.requests)
+    assert len(played.rounds) == rounds > 16
+    assert plans_in_a_game(SOUPS, settings, patience=40, rounds=True, ahead=ahead) == asked == math.ceil(rounds / ahead)
 
 
 def test_an_evaluation_asks_for_each_seed_of_what_it_plays(tmp_path):
