@@ -265,7 +265,7 @@ def calibrate_command(
     with counting_bar("scores") as progress:
         found = calibrate(base, game, settings.decisions, aim, seed, subjects.present, progress, templates)
     say(
-        f"{subjects.base_model} in {subjects.env}: {found.decisions} decisions of random play ({found.distinct} "
+        f"{subjects.model.base_model} in {subjects.env}: {found.decisions} decisions of random play ({found.distinct} "
         f"different ones), {found.candidates:.1f} candidates each"
     )
     print_table(table(found), f"decided: share of the decisions whose likeliest candidate has {DECIDED:g} or more")

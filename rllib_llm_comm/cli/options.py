@@ -115,7 +115,7 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def _is_mapping(kind: Any) -> bool:
-    return typing.get_origin(kind) is dict
+    return typing.get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Settings))
 
 
 def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Parameter:

@@ -15,6 +15,8 @@ from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.experiment_file import (
     DEFAULT_STORAGE,
+    OF_ONE_STAGE,
+    OLD_CHECKPOINT_KEYS,
     ExperimentFile,
     TrainSettings,
     load_json_option,
@@ -25,14 +27,12 @@ from rllib_llm_comm.experiments.run_experiments import run_experiments, run_stud
 _SPELLED = {
     "experiment_name": Option("--experiment-name", "-n"),
     "stop": Option("--stop", "-s"),
+    "checkpoint_score_attr": Option(help='Result key by which the kept ones are chosen; "min-KEY" keeps small ones.'),
     "track": Option(metavar="NAME"),
     "modules": IMPORT,
     "verbose": Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all, with tracebacks."),
 }
-_OF_FILES = (
-    "stop", "num_samples", "restore", "resources_per_trial", "checkpoint_freq", "checkpoint_at_end",
-    "keep_checkpoints_num", "checkpoint_score_attr", "scheduler", "scheduler_config", "seed",
-)  # fmt: skip
+_OF_FILES = (*OF_ONE_STAGE, *OLD_CHECKPOINT_KEYS, "seed")
 """Options of `rllib train` that `rllib study` lacks, since the study's file has them."""
 
 takes_train_settings = takes_settings(TrainSettings, **_SPELLED)

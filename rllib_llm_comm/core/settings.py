@@ -183,6 +183,15 @@ class AnySettings(Settings):
     model_config = ConfigDict(extra="allow")
 
 
+def left_out(fields: Mapping[str, FieldInfo]) -> type[Any]:
+    """A model of fields of others that may all be left out: `None` stands for what holds then."""
+    optional: dict[str, Any] = {}
+    for name, one in fields.items():
+        parts = (one.annotation | None, *one.metadata, Field(description=one.description))  # type: ignore[operator]
+        optional[name] = (Annotated[parts], None)
+    return create_model("LeftOut", __base__=Settings, __cls_kwargs__={"use_attribute_docstrings": False}, **optional)
+
+
 def settings_of(maker: Callable[..., Any], apart: Collection[str] = ()) -> type[Settings]:
     """The model of what a class or function takes as settings: of its arguments, with their annotations as the types.
 

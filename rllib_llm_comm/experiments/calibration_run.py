@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
-from rllib_llm_comm.core.settings import InGames, Several
+from rllib_llm_comm.core.settings import InGames, Several, left_out
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.search_space import search_kind
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.prompts import DEFAULT, read_prompts
 from rllib_llm_comm.verco.settings import BaseModelSettings, LanguageModelSettings
 
@@ -25,7 +24,7 @@ _TUNED = ("score_normalization", "temperature")
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """Subjects of a calibration: a game, a language model (as of `load_base_model`) and the form of its prompts.
+    """Subjects of a calibration: a game, a language model and its prompts.
 
     Attributes:
         prompts: The sets of prompts that are compared, by name or folder; the first is that of all other figures.
@@ -33,14 +32,9 @@ class CalibrationSettings:
     """
 
     env: str
+    model: BaseModelSettings
+    prompts: dict[str, dict[str, str]]
     env_config: dict[str, Any] = field(default_factory=dict)
-    base_model: str = "embedded"
-    dtype: str = "float32"
-    device: str = "cpu"
-    quantization: str = "none"
-    prompts: dict[str, dict[str, str]] = field(default_factory=lambda: _texts([DEFAULT]))
-    prompt_format: str = PLAIN
-    prompt_date: str = PROMPT_DATE
     tuned: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -50,16 +44,19 @@ class CalibrationSettings:
 
     def to_json(self) -> dict[str, Any]:
         """All settings as plain values."""
-        return asdict(self)
+        told = asdict(self)
+        return {**told.pop("model").to_dict(), **told}
 
 
-class CalibrationOptions(InGames):
+_OF_MODEL = {name: field for name, field in BaseModelSettings.model_fields.items() if name != "prompts"}
+_Model: Any = left_out(_OF_MODEL)
+
+
+class CalibrationOptions(_Model, InGames):
     """What `rllib calibrate` is told beside a file; it stands above the file."""
 
     stage: str | None = None
     """Stage of the file, if several train a language model."""
-    base_model: str | None = None
-    """embedded, embedded_minirts, embedded_soup, smollm2, a folder or a hub id, in place of the file's."""
     env: str | None = None
     """Environment id, in place of the file's, whose settings are then not taken over."""
     decisions: int = Field(200, ge=1)
@@ -68,8 +65,6 @@ class CalibrationOptions(InGames):
     """Aimed entropy of the untrained policy, as a share of the greatest."""
     prompts: Several[str] = ()
     """Sets of prompts to compare, in place of the file's: names or folders."""
-    prompt_format: Literal["plain", "chat"] | None = None
-    """In place of the file's."""
 
 
 def read_settings(file: Path | None, options: CalibrationOptions | None = None) -> CalibrationSettings:
@@ -83,28 +78,30 @@ def read_settings(file: Path | None, options: CalibrationOptions | None = None) 
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
     asked = options or CalibrationOptions()
-    values: dict[str, Any] = {}
-    tuned: dict[str, Any] = {}
+    held: dict[str, Any] = {}
+    env: str | type | None = asked.env
+    env_config, tuned = dict[str, Any](), dict[str, Any]()
     if file is not None:
         experiment = _stage_of(file, asked.stage)
         defaults = {**LanguageModelSettings().to_dict(), **_defaults(experiment)}
-        values = {name: _plain(file, experiment, name, defaults[name]) for name in BaseModelSettings.model_fields}
-        values |= {"env": experiment.env, "env_config": dict(experiment.config.get("env_config") or {})}
-        told = values["prompts"]
-        values["prompts"] = _texts([told]) if isinstance(told, str) else {"the file's": read_prompts(told)}
-        tuned = {name: _plain(file, experiment, name, defaults[name]) for name in _TUNED}
-    if asked.env is not None and asked.env != values.get("env"):
-        values |= {"env": asked.env, "env_config": {}}
+        names = (*BaseModelSettings.model_fields, *_TUNED)
+        held = {name: _plain(file, experiment, name, defaults[name]) for name in names}
+        tuned = {name: held.pop(name) for name in _TUNED}
+        env = experiment.env if env is None else env
+        env_config = dict(experiment.config.get("env_config") or {}) if env == experiment.env else {}
+    told = held.get("prompts", DEFAULT)
+    prompts = _texts([told]) if isinstance(told, str) else {"the file's": read_prompts(told)}
     if asked.prompts:
-        values["prompts"] = _texts(asked.prompts, "--prompts")
-    above = asked.model_fields_set.intersection(("env_config", "prompt_format", "base_model"))
-    values |= {name: told for name in above if (told := getattr(asked, name)) is not None}
-    if not isinstance(values.get("env"), str):
+        prompts = _texts(asked.prompts, "--prompts")
+    if "env_config" in asked.model_fields_set:
+        env_config = asked.env_config
+    if not isinstance(env, str):
         raise UserError(
             "no game is named; give an experiment file whose stage has an `env` id, or `--env`, such as "
             "`rllib calibrate --env rllib_llm_comm/overcooked_text-v0`."
         )
-    return CalibrationSettings(**values, tuned=tuned)
+    model = BaseModelSettings(**{**held, **asked.model_dump(include={*_OF_MODEL}, exclude_none=True)})
+    return CalibrationSettings(env, model, prompts, env_config, tuned)
 
 
 def _texts(prompts: Sequence[str], setting: str = "prompts") -> dict[str, dict[str, str]]:
@@ -120,11 +117,11 @@ def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
     from rllib_llm_comm.envs.games import make_env
     from rllib_llm_comm.language.base_model import check_base_model, load_base_model, resolve_device
 
-    check_base_model(settings.base_model)
+    model = settings.model
+    check_base_model(model.base_model)
     game = make_env(settings.env, **settings.env_config)
-    device = resolve_device(settings.device)
-    base = load_base_model(settings.base_model, settings.dtype, device, settings.quantization)
-    return base.in_format(settings.prompt_format, str(settings.prompt_date)), game
+    base = load_base_model(model.base_model, model.dtype, resolve_device(model.device), model.quantization)
+    return base.in_format(model.prompt_format, model.prompt_date), game
 
 
 def _stage_of(file: Path, stage: str | None) -> Experiment:

@@ -19,7 +19,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, one_line
 from rllib_llm_comm.core.files import read_text
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import Settings, Several, left_out
 
 MODEL = "model"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -116,7 +116,7 @@ class Experiment(Settings):
     env: str | type | None = None
     """Environment id, where the thing that runs needs one."""
     stop: dict[str, Any] = Field(default_factory=dict)
-    """Result key -> value at which a trial ends; the first that is reached counts."""
+    """Result key -> value at which a trial ends, such as {"training_iteration": 10}; the first reached counts."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Settings of the algorithm or stage."""
     checkpoint_config: CheckpointSettings = Field(default_factory=CheckpointSettings)
@@ -124,13 +124,13 @@ class Experiment(Settings):
     num_samples: int = Field(default=1, ge=1)
     """Trials per point of the search space."""
     storage_path: str | None = None
-    """Folder above the results."""
+    """Folder above the results; ./results by default."""
     scheduler: str = "FIFO"
     """Name of a Tune trial scheduler, such as `ASHA` or `PBT`."""
     scheduler_config: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the scheduler."""
     resources_per_trial: TrialResources = Field(default_factory=TrialResources)
-    """CPUs (`cpu`) and GPUs (`gpu`) of the process that holds the learner."""
+    """CPUs and GPUs of the process that holds the learner, such as {"cpu": 2, "gpu": 1}."""
     restore: str | None = None
     """Checkpoint from which every trial starts."""
     max_failures: int = Field(default=0, ge=-1)
@@ -496,35 +496,21 @@ class OwnModules(Settings):
     """Import these modules first; they register your own environments, algorithms or teachers."""
 
 
-class TrainSettings(OwnModules):
+OF_ONE_STAGE = ("stop", "num_samples", "restore", "resources_per_trial", "scheduler", "scheduler_config")
+"""Keys of an experiment that settings above a file may change in one of its stages."""
+_AboveTheFile: Any = left_out(
+    {name: Experiment.model_fields[name] for name in (*OF_ONE_STAGE, "storage_path")}
+    | {name: CheckpointSettings.model_fields[of] for name, of in OLD_CHECKPOINT_KEYS.items()}
+)
+
+
+class TrainSettings(_AboveTheFile, OwnModules):
     """Settings of `run_experiments`, the options of `rllib train`; what is not given is as the file says."""
 
-    stop: dict[str, Any] | None = None
-    """Stop criteria of one stage, such as {"training_iteration": 10}."""
     experiment_name: str | None = None
     """Folder of the results, below the storage path."""
-    num_samples: int | None = Field(None, ge=1)
-    """Trials per point of the search space."""
-    storage_path: str | None = None
-    """Folder above the results; ./results by default."""
-    restore: str | None = None
-    """Checkpoint folder from which every trial starts."""
     resume: bool = True
     """Skip finished stages and continue unfinished ones, or do all again; old results are kept aside."""
-    resources_per_trial: dict[str, Any] | None = None
-    """Of the learner's process, such as {"cpu": 2, "gpu": 1}."""
-    checkpoint_freq: int | None = Field(None, ge=0)
-    """Training iterations between checkpoints; 0 for none."""
-    checkpoint_at_end: bool | None = None
-    """Save when a trial ends, as by default."""
-    keep_checkpoints_num: int | None = Field(None, ge=1)
-    """Checkpoints that stay on disk."""
-    checkpoint_score_attr: str | None = None
-    """Result key by which checkpoints are kept; "min-KEY" keeps small ones."""
-    scheduler: str | None = None
-    """Tune's trial scheduler, such as asynchyperband."""
-    scheduler_config: dict[str, Any] | None = None
-    """Arguments of the scheduler."""
     ray_address: str | None = None
     """Join a running Ray cluster."""
     ray_num_cpus: int | None = Field(None, ge=1)
@@ -550,8 +536,7 @@ class TrainSettings(OwnModules):
 
     def experiment_keys(self) -> dict[str, Any]:
         """The given settings of one experiment, as its keys."""
-        names = ("num_samples", "restore", "scheduler", "stop", "resources_per_trial", "scheduler_config")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in OF_ONE_STAGE if (value := getattr(self, name)) is not None}
 
     def checkpoint_keys(self) -> dict[str, Any]:
         """The given settings of checkpoints, as keys of `checkpoint_config`."""

@@ -144,10 +144,11 @@ def test_games_without_words_or_choice_are_refused():
 def test_settings_come_from_the_file_and_options_stand_above():
     found = read_settings(EXAMPLES / "verco.yaml")
     assert found.env == "rllib_llm_comm/overcooked_text-v0" and found.env_config["map_name"] == "B"
-    assert found.base_model == "embedded" and found.present == ("sum", 1.5)
+    assert found.model.base_model == "embedded" and found.present == ("sum", 1.5)
     assert read_settings(EXAMPLES / "verco_door.yaml").env == DOOR  # two stages of the same game, model and scores
-    other = read_settings(EXAMPLES / "verco.yaml", CalibrationOptions(base_model="mine", env=DOOR))
-    assert (other.base_model, other.env, other.env_config) == ("mine", DOOR, {})
+    other = read_settings(EXAMPLES / "verco.yaml", CalibrationOptions(base_model="mine", dtype="auto", env=DOOR))
+    assert (other.model.base_model, other.model.dtype) == ("mine", "auto")
+    assert (other.env, other.env_config) == (DOOR, {})
     assert found.prompts == other.prompts == {"default": read_prompts("default")}
 
 
@@ -155,12 +156,12 @@ def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
     file = tmp_path / "f.yaml"
     file.write_text(f"verco: {{run: Verco, env: {DOOR}, config: {{prompts: verco, prompt_format: chat}}}}")
     found = read_settings(file)
-    assert found.prompts == {"verco": read_prompts("verco")} and found.prompt_format == "chat"
+    assert found.prompts == {"verco": read_prompts("verco")} and found.model.prompt_format == "chat"
     (mine := tmp_path / "mine").mkdir()
     (mine / "action.txt").write_text(MINE["action"])
     above = read_settings(file, CalibrationOptions(prompts=["twosome", str(mine)], prompt_format="plain"))
     assert above.prompts == {"twosome": read_prompts("twosome"), str(mine): read_prompts(MINE)}
-    assert above.prompt_format == "plain"
+    assert above.model.prompt_format == "plain"
     file.write_text(f"verco: {{run: Verco, env: {DOOR}, config: {{prompts: {{action: '{MINE['action']}'}}}}}}")
     assert read_settings(file).prompts == {"the file's": read_prompts(MINE)}
 

@@ -48,7 +48,7 @@ def test_every_stage_that_loads_a_model_takes_it(tmp_path):
 
 def test_calibration_reads_it(tmp_path):
     path = write(tmp_path, {"model": {"dtype": "bfloat16"}, "verco": STAGES["verco"]})
-    assert read_settings(path).dtype == "bfloat16"
+    assert read_settings(path).model.dtype == "bfloat16"
 
 
 def test_a_study_has_it_too(tmp_path):
