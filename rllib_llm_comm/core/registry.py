@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 from rllib_llm_comm.core.errors import UserError, as_in_files, names_and_hint
 from rllib_llm_comm.core.lazy import load_setting
+from rllib_llm_comm.core.settings import Settings, settings_of
 
 Thing = TypeVar("Thing")
 
@@ -20,10 +21,17 @@ class Registry(Mapping[str, Thing]):
         setting: The setting whose value is such a name, for messages.
         entries: The first entries, in the order in which names are listed.
         remedy: A sentence for messages about a name that is unknown, such as the function that registers one.
+        apart: Arguments of the things that are no settings.
     """
 
-    def __init__(self, setting: str, entries: Mapping[str, Thing | str] | None = None, remedy: str = "") -> None:
-        self.setting, self.remedy = setting, remedy
+    def __init__(
+        self,
+        setting: str,
+        entries: Mapping[str, Thing | str] | None = None,
+        remedy: str = "",
+        apart: Collection[str] = (),
+    ) -> None:
+        self.setting, self.remedy, self._apart = setting, remedy, apart
         self._entries: dict[str, Thing | str] = dict(entries or {})
 
     def register(self, name: str, thing: Thing | str) -> None:
@@ -68,6 +76,28 @@ class Registry(Mapping[str, Thing]):
             names = names_and_hint(name, self, repr)
             remedy = f" {self.remedy}" if self.remedy else ""
             raise UserError(f"`{self.setting}` is {as_in_files(name)} but must be one of {names}{remedy}", "unknown")
+
+    def settings_of(self, name: str) -> type[Settings]:
+        """The model of the settings of a thing beside its name (`core.settings.settings_of`).
+
+        Raises:
+            UserError: As of `registry[name]`.
+        """
+        return settings_of(self[name], self._apart)  # type: ignore[arg-type]
+
+    def named(self, given: object) -> tuple[str, dict[str, Any]]:
+        """What files give of a thing, a name or a mapping with `name` and settings, as name and settings.
+
+        Raises:
+            UserError: If it is neither, the name is unknown, or a setting is not allowed.
+        """
+        if not isinstance(given, str | Mapping):
+            allowed = f"a name ({', '.join(self)}), or a mapping with `name` and settings"
+            raise UserError(f"`{self.setting}` is {as_in_files(given)} but must be {allowed}.", "type")
+        settings = {"name": given} if isinstance(given, str) else dict(given)
+        name = settings.pop("name", None)
+        self.settings_of(name).checked(self.setting, settings)
+        return name, settings
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._entries

@@ -196,9 +196,12 @@ def settings_of(maker: Callable[..., Any], apart: Collection[str] = ()) -> type[
     """The model of what a class or function takes as settings: of its arguments, with their annotations as the types.
 
     Args:
-        maker: Its `**settings` are those of the model that it declares as its `settings_model`; without one any.
+        maker: Its `**settings` are those of the model that it declares as its `settings_model`; without one any. A
+            model is its own.
         apart: Arguments that are no settings.
     """
+    if isinstance(maker, type) and issubclass(maker, Settings):
+        return maker
     try:
         arguments = list(inspect.signature(maker, eval_str=True).parameters.values())
     except Exception:  # an annotation that only type checkers can read

@@ -41,14 +41,15 @@ from rllib_llm_comm.experiments.search_space import SEARCHES
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import Study
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
-from rllib_llm_comm.sama.planners import PLANNERS, planner_settings
+from rllib_llm_comm.sama.planners import PLANNERS
+from rllib_llm_comm.sama.rewards.subgoal_rewards import REWARDS
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TEACHERS, PeopleSettings
 
 Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
 _LONGEST = 300  # characters of a description
-_REGISTRIES: Mapping[str, Registry[Any]] = {"planner": PLANNERS, "teacher": TEACHERS}
+_REGISTRIES: Mapping[str, Registry[Any]] = {one.setting: one for one in (PLANNERS, TEACHERS, REWARDS)}
 _KINDS = (*_REGISTRIES, "chat", "message_server", "player", "pool")
 """Settings that are mappings, or hold some, whose keys depend on what they name."""
 # A line of a docstring's "Args" or "Attributes".
@@ -255,8 +256,7 @@ def _kinds(parts: dict[str, Schema]) -> dict[str, list[Schema]]:
     partner = _keys(PartnerSettings, parts)
     played = {key: partner["properties"][key] for key in OF_PARTNERS}
     return {
-        "planner": _registered({name: planner_settings(name) for name in PLANNERS}, parts),
-        "teacher": _registered({name: settings_of(kind) for name, kind in TEACHERS.items()}, parts),
+        **{setting: _registered(registry, parts) for setting, registry in _REGISTRIES.items()},
         "chat": chats,
         "message_server": [_keys(MessageServerSettings, parts)],
         "player": [
@@ -268,11 +268,11 @@ def _kinds(parts: dict[str, Schema]) -> dict[str, list[Schema]]:
     }
 
 
-def _registered(models: Mapping[str, type[Settings]], parts: dict[str, Schema]) -> list[Schema]:
+def _registered(registry: Registry[Any], parts: dict[str, Schema]) -> list[Schema]:
     """A mapping with each name of a registry and its settings; with a name that is not known any."""
-    forms: list[Schema] = [{"properties": {"name": {"not": {"enum": list(models)}}}, "required": ["name"]}]
-    for name, model in models.items():
-        form = _keys(model, parts)
+    forms: list[Schema] = [{"properties": {"name": {"not": {"enum": list(registry)}}}, "required": ["name"]}]
+    for name in registry:
+        form = _keys(registry.settings_of(name), parts)
         properties = {"name": {"const": name}, **form["properties"]}
         forms.append({**form, "properties": properties, "required": ["name", *form["required"]]})
     return forms

@@ -10,7 +10,7 @@ import yaml
 import rllib_llm_comm
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
-from rllib_llm_comm.sama.planners import planner_settings
+from rllib_llm_comm.sama.planners import PLANNERS
 from tools.settings_tables import ROOT, TABLE, pages, table, value, written
 
 PAGES = list(pages())
@@ -89,4 +89,4 @@ def test_the_page_of_planners_names_each_setting_of_each_planner():
     }
     for name in ("random", "disturbed", "guessing", "trained", "chat"):
         told = set(re.findall(r"`(\w+)`", rows[name])) - {"open_chat"}
-        assert told == set(planner_settings(name).model_fields), name
+        assert told == set(PLANNERS.settings_of(name).model_fields), name

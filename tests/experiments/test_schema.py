@@ -59,6 +59,7 @@ def test_every_tuned_example_fits(schema, path):
         {"run": "collect_labels", "config": {"teacher": {"name": "chat", "modle": "gpt-4o"}}},
         {"run": "collect_demonstrations", "config": {"player": {"policy": "scripted", "noise": 0.5}}},
         {"run": "EMMA", "config": {"planner": {"name": "random", "subgoals": 3}}},
+        {"run": "EMMA", "config": {"subgoal_rewards": {"name": "judge", "chat": {"modle": "gpt-4o"}}}},
         {
             "run": "EMMA",
             "config": {"planner": {"name": "disturbed", "planner": {"name": "sama", "chat": {"modle": ""}}}},
@@ -84,6 +85,7 @@ def test_mistakes_of_experiments_are_seen(schema, spec):
         {"run": "collect_labels", "config": {"teacher": {"name": "mine", "anything": 1}}},
         {"run": "collect_demonstrations", "config": {"player": {"sessions": "results/play"}}},
         {"run": "EMMA", "config": {"planner": {"name": "disturbed", "planner": "scripted", "share": 0.3}}},
+        {"run": "EMMA", "config": {"subgoal_rewards": {"name": "code", "path": "${code}/code", "fallback": "none"}}},
         {"run": "play_planners", "config": {"planner": ["scripted", {"name": "trained", "policy": "${seats}"}]}},
         {"run": "BestResponsePPO", "config": {"pool": ["stay", {"policy": "scripted", "noise": 0.2}]}},
     ],

@@ -346,7 +346,7 @@ def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
-        ("nobody", ("subgoal_rewards", "choice")), (3, ("subgoal_rewards",)),
+        ("nobody", ("subgoal_rewards", "unknown")), (3, ("subgoal_rewards", "type")),
         ({"name": "code"}, ("subgoal_rewards.path", "missing")),
         ({"name": "code", "path": "nowhere"}, ("subgoal_rewards.path",)),
         ({"name": "code", "paths": "x"}, ("subgoal_rewards.paths", "unknown")),

@@ -16,9 +16,9 @@ from pydantic import Field, create_model
 from rllib_llm_comm.chat.answers import any_answer, form_in
 from rllib_llm_comm.chat.cassettes import asks, check_chat, describe_recording, open_chat
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
-from rllib_llm_comm.core.errors import UserError, as_in_files, within
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.registry import Registry
-from rllib_llm_comm.core.settings import Settings, settings_of
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.policy_manifest import read_manifest
@@ -143,6 +143,7 @@ PLANNERS: Registry[Callable[..., Planner]] = Registry(
         **_ASKING,
         "trained": "rllib_llm_comm.sama.planners.trained:TrainedPlanner",
     },
+    apart=("model",),
 )
 """A planner's maker takes its settings; one with an argument `model` is given the chat model of `make_planner`. The
 settings are those of its `settings_model`, or else its other arguments (`core.settings.settings_of`)."""
@@ -172,7 +173,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     """A planner from settings as they stand in YAML files.
 
     Args:
-        settings: A name, or a dict with `name` and the planner's settings (`planner_settings`); "trained:CHECKPOINT" is
+        settings: A name, or a dict with `name` and the planner's settings; "trained:CHECKPOINT" is
             short for "trained" with `policy`. A planner is given back as it is.
         model: The chat model, in place of `chat`: one client for the planners of many environments.
 
@@ -181,26 +182,9 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     """
     if isinstance(settings, Planner):
         return settings
-    if not isinstance(settings, str | Mapping):
-        raise UserError(
-            f"`planner` is {as_in_files(settings)} but must be a name ({', '.join(PLANNERS)}), or a mapping with "
-            "`name`.",
-            "type",
-        )
-    given = _named_settings(settings)
-    name = str(given.pop("name", ""))
+    name, given = PLANNERS.named(_named_settings(settings) if isinstance(settings, str) else settings)
     maker = PLANNERS[name]
-    planner_settings(name).checked("planner", given)
     return maker(**given, model=model) if "model" in inspect.signature(maker).parameters else maker(**given)
-
-
-def planner_settings(name: str) -> type[Settings]:
-    """The model of the settings of a planner beside its `name`.
-
-    Raises:
-        UserError: If there is no such planner.
-    """
-    return settings_of(PLANNERS[name], apart=("model",))
 
 
 def fallback_of(settings: str | Mapping[str, Any]) -> str:

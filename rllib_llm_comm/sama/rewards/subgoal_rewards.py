@@ -19,9 +19,10 @@ from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_checked,
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import JUDGE as JUDGING
 from rllib_llm_comm.chat.chat_model import REWARD_CODE, ChatError, ChatModel, asking_for, count_scope
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.manuals.manual import ManualShown, read_manual
@@ -333,7 +334,7 @@ def checked_reward(
 logger = logging.getLogger(__name__)
 
 Fallback = Literal["rules", "none", "error"]
-EXACT, CODE, CHAT, JUDGE = REWARDS = ("exact", "code", "chat", "judge")
+EXACT, CODE, CHAT, JUDGE = ("exact", "code", "chat", "judge")
 _MOST_STATES = 4
 _MOST_BYTES = 2**24  # of a file with code
 _INSTEAD = {BY_RULES: "the game's exact test takes its place", NONE: "its subgoal counts as not done"}
@@ -583,7 +584,10 @@ class JudgeRewardSettings(Settings):
     "rules": the game's exact test; "error": the run ends."""
 
 
-_SETTINGS = {EXACT: Settings, CODE: CodeRewardSettings, CHAT: ChatRewardSettings, JUDGE: JudgeRewardSettings}
+REWARDS: Registry[type[Settings]] = Registry(
+    "subgoal_rewards",
+    {EXACT: Settings, CODE: CodeRewardSettings, CHAT: ChatRewardSettings, JUDGE: JudgeRewardSettings},
+)
 
 
 def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> SubgoalRewards:
@@ -599,14 +603,8 @@ def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> 
     """
     if isinstance(settings, SubgoalRewards):
         return settings
-    if not isinstance(settings, str | Mapping):
-        raise UserError(
-            f"`subgoal_rewards` is {settings!r} but must be 'exact' or a mapping with `name` ({', '.join(REWARDS)})."
-        )
-    given: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
-    name = str(given.pop("name", ""))
-    require_choice("subgoal_rewards", name, REWARDS)
-    how: Any = _SETTINGS[name].checked("subgoal_rewards", given)
+    name, given = REWARDS.named(settings)
+    how: Any = REWARDS[name](**given)
     if name == EXACT:
         return SubgoalRewards()
     if name == JUDGE:

@@ -20,10 +20,10 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
-from rllib_llm_comm.core.settings import Settings, Several, settings_of
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
 from rllib_llm_comm.envs.interface import TEACHER_MESSAGE, GameInfo, asked, teacher_state, with_figures
 
@@ -160,7 +160,7 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
     """
     if isinstance(settings, Teacher):
         return settings
-    name, values = _checked(settings)
+    name, values = TEACHERS.named(settings)
     return TEACHERS[name](**values)
 
 
@@ -176,7 +176,7 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
     if isinstance(settings, Teacher):
         name, values, kind = settings.name, dict(settings.settings), type(settings)
     else:
-        name, values = _split(settings)
+        name, values = TEACHERS.named(settings)
         kind = TEACHERS[name]
     deciding = kind.portable(values).items()
     return {"name": name, **{key: value for key, value in deciding if key not in kind.without_effect}}
@@ -190,21 +190,8 @@ def portable_teacher(settings: Any) -> Any:
     """
     if isinstance(settings, Teacher):
         return settings
-    name, values = _checked(settings)
+    name, values = TEACHERS.named(settings)
     return settings if isinstance(settings, str) else {"name": name, **TEACHERS[name].portable(values)}
-
-
-def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    if not isinstance(settings, str | Mapping):
-        raise UserError(f"`teacher` is {shown(settings)} but must be a name, or a mapping with `name` and settings.")
-    values = {"name": settings} if isinstance(settings, str) else dict(settings)
-    return str(values.pop("name", None)), values
-
-
-def _checked(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    name, values = _split(settings)
-    settings_of(TEACHERS[name]).checked("teacher", values)
-    return name, values
 
 
 # ---- in a game --------------------------------------------------------------------------------------------------
