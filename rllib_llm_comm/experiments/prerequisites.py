@@ -41,8 +41,9 @@ def require_checkpoint(setting: str, path: str) -> None:
             shipped_policy(path)
 
 
-# Settings that are written, too; of all others a stage gets a copy of what lies in a store.
-_WRITTEN = ("adapter_folder", "cache_dir", "cassette", "output", "path of chat")
+# Settings that are written, too; of all others a stage gets a copy of what lies in a store. To `path` of the judge
+# "chat" reward code is written, which "code" only reads from its own.
+_WRITTEN = ("adapter_folder", "cache_dir", "cassette", "output", "chat.path")
 # RLlib's own algorithms read and write these themselves, wherever pyarrow can.
 _OFFLINE_DATA = ("input", "input_", "output")
 _PYARROWS = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
@@ -61,20 +62,18 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
         UserError: If a URI is of an unknown kind, leads to nothing, or is of a setting that cannot lie in a store.
     """
 
-    def local(name: str, key: str, value: Any) -> Any:
-        """A value with the paths in it on this machine: files to be read are fetched, others must lie here."""
-        if isinstance(value, Mapping):  # a chat model writes reward code to the path from which `code` is read
-            of = " of chat" if value.get("name") == "chat" else ""
-            return {
-                key: local(f"{name}.{key}", f"{key}{of if key == 'path' else ''}", item) for key, item in value.items()
-            }
+    def local(name: str, key: str, value: Any, owner: str = "") -> Any:
+        """A value with the paths in it on this machine; `owner` is the `name` that stands beside its key."""
+        if isinstance(value, Mapping):
+            return {one: local(f"{name}.{one}", one, item, str(value.get("name"))) for one, item in value.items()}
         if isinstance(value, list):
-            return [local(name, key, item) for item in value]
+            return [local(name, key, item, owner) for item in value]
         if not isinstance(value, str) or "://" not in value or scheme_of(value) in ("", *_ADDRESSES):
             return value
         if rllibs_own and key in _OFFLINE_DATA and scheme_of(value) in _PYARROWS:
             return value
-        return str(local_path(value, name) if key in _WRITTEN else fetched(value, name))
+        written = key in _WRITTEN or f"{owner}.{key}" in _WRITTEN
+        return str(local_path(value, name) if written else fetched(value, name))
 
     return {key: local(f"{setting}.{key}", key, value) for key, value in values.items()}
 
