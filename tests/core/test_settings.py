@@ -186,7 +186,7 @@ def test_of_many_names_only_the_nearest_are_told_where_one_may_be_meant(name, co
         ("`verco.config.lr` is 2 but must be a number.", "verco.config.lr"),
         ("In `verco.config`: `lr` is 2 but must be a number.", "verco.config.lr"),
         ("In `verco.config`: the game has no agents.", "verco.config"),
-        ("In `verco.config.recipes.tomato salad`: `chops` is 2 but must be 1.", "verco.config.recipes.tomato salad.chops"),
+        ("In `verco.config.recipes.onion soup`: `chops` is 2 but must be 1.", "verco.config.recipes.onion soup.chops"),
         ("`rllib play` needs a package.", ""),
         ("`--track mlflow` needs a package.", ""),
         ("`--track` is 'x' but must be one of 'wandb'.", "--track"),
