@@ -25,7 +25,8 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_
 from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.packing import CRITIC_IDS
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.rl.multi_agent_ppo import adamw, policy_loss, value_loss
+from rllib_llm_comm.rl.columns import CRITIC_IDS
+from rllib_llm_comm.rl.multi_agent_ppo import adamw, clipped_surrogate, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -114,7 +115,7 @@ def update(network: LanguageNetwork, batch: dict[str, torch.Tensor], minibatch_s
         part = {name: array[rows] for name, array in batch.items()}
         distribution = torch.distributions.Categorical(logits=network.logits(part))
         ratio = (distribution.log_prob(actions[rows]) - old[rows]).exp()
-        loss = policy_loss(ratio, advantages[rows], CLIP) - ENTROPY_WEIGHT * distribution.entropy().mean()
+        loss = -clipped_surrogate(ratio, advantages[rows], CLIP).mean() - ENTROPY_WEIGHT * distribution.entropy().mean()
         loss = loss + VALUE_WEIGHT * value_loss(network.values(part), old_values[rows], targets[rows], CLIP)
         for optimizer in optimizers:
             optimizer.zero_grad()

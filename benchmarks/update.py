@@ -19,7 +19,7 @@ import torch
 from harness import Row, compare, main
 from reference_loop import CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT, Decision, ReferenceLoop
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.rl.multi_agent_ppo import policy_loss, value_loss
+from rllib_llm_comm.rl.multi_agent_ppo import clipped_surrogate, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from stream import new_network, to_batch
@@ -39,7 +39,7 @@ def our_gradients(network: LanguageNetwork, minibatch: Sequence[Decision], param
     distribution = torch.distributions.Categorical(logits=network.logits(batch))
     actions = torch.tensor([decision.action for decision in minibatch])
     ratio = (distribution.log_prob(actions) - old).exp()
-    loss = policy_loss(ratio, advantage, CLIP) - ENTROPY_WEIGHT * distribution.entropy().mean()
+    loss = -clipped_surrogate(ratio, advantage, CLIP).mean() - ENTROPY_WEIGHT * distribution.entropy().mean()
     loss = loss + VALUE_WEIGHT * value_loss(network.values(batch), old_value, target, CLIP)
     loss.backward()
     return float(loss.detach())

@@ -14,11 +14,7 @@ import torch  # noqa: E402
 
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
 from rllib_llm_comm.language.packing import CANDIDATE_IDS, PAD, PROMPT_IDS  # noqa: E402
-from rllib_llm_comm.rl.multi_agent_ppo import (  # noqa: E402
-    adamw,  # noqa: E402
-    policy_loss,
-    value_loss,
-)
+from rllib_llm_comm.rl.multi_agent_ppo import adamw, clipped_surrogate, value_loss  # noqa: E402
 from rllib_llm_comm.verco.encoding import (  # noqa: E402
     CANDIDATE_WORDS,
     CRITIC_IDS,
@@ -89,7 +85,7 @@ def _learn(network: LanguageNetwork, problem: dict[str, Any], batch: dict[str, t
             part = {name: array[rows] for name, array in batch.items()}
             chances = torch.distributions.Categorical(logits=network.logits(part))
             ratio = (chances.log_prob(actions[rows]) - old[rows]).exp()
-            loss = policy_loss(ratio, advantages[rows], CLIP) - ENTROPY_WEIGHT * chances.entropy().mean()
+            loss = -clipped_surrogate(ratio, advantages[rows], CLIP).mean() - ENTROPY_WEIGHT * chances.entropy().mean()
             targets = advantages[rows] + old_values[rows]
             loss = loss + VALUE_WEIGHT * value_loss(network.values(part), old_values[rows], targets, CLIP)
             for optimizer in optimizers:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -46,19 +47,16 @@ _DECISIONS = "decisions"
 _Step = tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]
 
 
-def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
-    """The negated clipped surrogate objective (Verco Eq. 4): to be minimised.
+def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
+    """The clipped surrogate objective (B,) (Verco Eq. 4): to be maximised.
 
     Args:
         ratio: (B,) new over old probability of the action taken.
         advantages: (B,).
         clip_param: Largest deviation of the ratio from 1 that pays.
-
-    Returns:
-        Mean over the batch.
     """
     clipped = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
-    return -torch.min(ratio * advantages, clipped * advantages).mean()
+    return torch.min(ratio * advantages, clipped * advantages)
 
 
 def value_loss(
@@ -67,9 +65,9 @@ def value_loss(
     targets: torch.Tensor,
     clip_param: float | None,
     mode: str = "max",
-    huber_delta: float | None = None,
+    penalty: Callable[[torch.Tensor], torch.Tensor] = torch.square,
 ) -> torch.Tensor:
-    """Squared error of the value or of its clipped change (Verco Eq. 5), or their Huber losses (MAPPO).
+    """Squared error of the value or of its clipped change (Verco Eq. 5).
 
     Args:
         values: (B,) predictions.
@@ -78,24 +76,17 @@ def value_loss(
         clip_param: Largest change from the old value; `None` for the plain squared error.
         mode: `"max"`: the larger of both errors, which keeps the critic near the old one (TWOSOME, PPO
             practice). `"min"`: the smaller one, as the paper's text says.
-        huber_delta: Size d of an error e from which on it counts d (|e| - d / 2) instead of e^2 / 2; `None` for e^2.
+        penalty: What errors (B,) count in place of their squares.
 
     Returns:
         Mean over the batch.
     """
-    plain = _penalty(values - targets, huber_delta)
+    plain = penalty(values - targets)
     if clip_param is None:
         return plain.mean()
     near = old_values + (values - old_values).clamp(-clip_param, clip_param)
-    clipped = _penalty(near - targets, huber_delta)
+    clipped = penalty(near - targets)
     return (torch.max(plain, clipped) if mode == "max" else torch.min(plain, clipped)).mean()
-
-
-def _penalty(errors: torch.Tensor, huber_delta: float | None) -> torch.Tensor:
-    if huber_delta is None:
-        return errors**2
-    size = errors.abs()
-    return torch.where(size <= huber_delta, 0.5 * errors**2, huber_delta * (size - 0.5 * huber_delta))
 
 
 def explained_variance(targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -131,8 +122,26 @@ def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
     return (log_ratio.exp() - 1.0 - log_ratio).mean()
 
 
+class Minibatch(NamedTuple):
+    """Rows of one module, or a part of them: what all hooks of the loss take.
+
+    Attributes:
+        module_id: The module's id.
+        module: The module, unwrapped.
+        config: Its settings.
+        rows: RLlib's columns.
+        out: What `forward_train` of the module gave for them.
+    """
+
+    module_id: ModuleID
+    module: Any
+    config: Any
+    rows: Mapping[str, Any]
+    out: Mapping[str, torch.Tensor]
+
+
 class ActorTerms(NamedTuple):
-    """Terms of the actor's loss over the rows of a batch.
+    """Terms of the actor's loss over the rows of a minibatch.
 
     Attributes:
         log_ratio: (B,) log of new over old probability of the whole decision; with trained messages that of message
@@ -157,7 +166,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     the critic goes on, which reads frozen features and costs next to nothing.
 
     RLlib calls `update`, which for each minibatch calls our `_uncompiled_update` -> `_losses_and_gradients` ->
-    `compute_losses` -> `compute_loss_for_module` per module, made of `critic_loss` and `_actor_loss` ->
+    `compute_losses` -> `compute_loss_for_module` per module, made of `critic_loss` and `actor_objective` ->
     `compute_gradients` -> `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`. What a loss of
     one's own overrides is listed in docs/extend/algorithm.md.
 
@@ -165,7 +174,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     decisions: the rows of the updates so far.
 
     Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `target_kl`, `anneal`, `critic_warmup`,
-    `advantage_floor`, and `huber_delta` where there is one (MAPPO).
+    `advantage_floor`.
 
     Attributes:
         rates: Part of the module that has an optimizer -> the setting that holds its learning rate. The module gives
@@ -307,79 +316,61 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def compute_loss_for_module(
         self, *, module_id: ModuleID, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> TensorType:
-        """Verco Eq. 6 of one minibatch."""
-        module = self.module[module_id].unwrapped()
-        loss = self.critic_loss(module_id, module, config, batch, fwd_out)
+        """The critic's loss plus the actor's objective (Verco Eq. 6) of one minibatch."""
+        minibatch = Minibatch(module_id, self.module[module_id].unwrapped(), config, batch, fwd_out)
+        loss = self.critic_loss(minibatch)
         if Columns.ACTION_DIST_INPUTS in fwd_out:
-            loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
+            loss = loss + self._actor_loss(minibatch)
         self._minibatches[module_id] += 1
         return loss
 
-    def critic_loss(
-        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
-    ) -> torch.Tensor:
-        """The critic's loss, weighted by `vf_loss_coeff`; arguments as of `actor_terms`."""
-        outputs, targets = self.critic_terms(module_id, module, batch, fwd_out)
-        critic_loss = value_loss(
-            outputs,
-            batch[Columns.VF_PREDS],
-            targets,
-            config.vf_clip_param,
-            config.value_clip_mode,
-            getattr(config, "huber_delta", None),
-        )
-        self.log_values(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
-        weighted: torch.Tensor = config.vf_loss_coeff * critic_loss
+    # ---- the loss: hooks ------------------------------------------------------------------------------------------
+
+    def critic_loss(self, minibatch: Minibatch) -> torch.Tensor:
+        """The critic's loss, weighted by `vf_loss_coeff`."""
+        config = minibatch.config
+        outputs, targets = self.critic_terms(minibatch)
+        penalty = functools.partial(self.critic_penalty, minibatch)
+        old_values = minibatch.rows[Columns.VF_PREDS]
+        loss = value_loss(outputs, old_values, targets, config.vf_clip_param, config.value_clip_mode, penalty)
+        explained = explained_variance(targets, outputs.detach())
+        self.log_values(minibatch.module_id, vf_loss=loss, vf_explained_var=explained)
+        weighted: torch.Tensor = config.vf_loss_coeff * loss
         return weighted
 
-    def critic_terms(
-        self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def critic_terms(self, minibatch: Minibatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns.
 
-        Arguments as of `actor_terms`. A module whose critic shares layers with the actor gives what they have in common
-        as `EMBEDDINGS`.
+        A module whose critic shares layers with the actor gives what they have in common as `EMBEDDINGS`.
         """
-        values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
-        return values, batch[Postprocessing.VALUE_TARGETS]
+        values = minibatch.module.compute_values(minibatch.rows, embeddings=minibatch.out.get(Columns.EMBEDDINGS))
+        return values, minibatch.rows[Postprocessing.VALUE_TARGETS]
 
-    def actor_terms(
-        self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
-    ) -> ActorTerms:
-        """Ratios, policy loss and entropy of rows.
+    def critic_penalty(self, minibatch: Minibatch, errors: torch.Tensor) -> torch.Tensor:
+        """What errors of the critic (B,) count: their squares."""
+        return errors**2
 
-        Args:
-            config: The settings of the module.
-            module: The module, unwrapped.
-            batch: A minibatch, or a part of one, in RLlib's columns.
-            fwd_out: What `forward_train` of the module gave for it.
-        """
-        distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
-        log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
+    def actor_terms(self, minibatch: Minibatch) -> ActorTerms:
+        """Ratios, policy loss and entropy of a minibatch."""
+        rows, logits = minibatch.rows, minibatch.out[Columns.ACTION_DIST_INPUTS]
+        distribution = minibatch.module.get_train_action_dist_cls().from_logits(logits)
+        log_ratio = distribution.logp(rows[Columns.ACTIONS]) - rows[Columns.ACTION_LOGP]
         ratio = log_ratio.exp()
-        loss = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
+        loss = -self.surrogate(minibatch, ratio, rows[Postprocessing.ADVANTAGES]).mean()
         return ActorTerms(log_ratio, ratio, loss, distribution.entropy().mean())
 
-    def policy_objective(self, module_id: ModuleID, terms: ActorTerms) -> torch.Tensor:
-        """What the actor minimises of the terms that `actor_terms` gave, without `other_terms`."""
-        return terms.policy_loss - self._entropy_coeff(module_id) * terms.entropy
+    def surrogate(self, minibatch: Minibatch, ratio: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+        """The objective (B,) of decisions, as of `clipped_surrogate`; the policy loss is its negated mean."""
+        return clipped_surrogate(ratio, advantages, minibatch.config.clip_param)
 
-    def other_terms(
-        self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor | float:
-        """What is added to the actor's objective; nothing here. Arguments as of `actor_terms`."""
-        return 0.0
+    def actor_objective(self, minibatch: Minibatch, terms: ActorTerms) -> torch.Tensor:
+        """What the actor minimises: the policy loss, less the entropy bonus."""
+        return terms.policy_loss - self._entropy_coeff(minibatch.module_id) * terms.entropy
 
-    def _actor_loss(
-        self,
-        module_id: ModuleID,
-        module: Any,
-        config: Any,
-        batch: dict[str, Any],
-        fwd_out: dict[str, TensorType],
-    ) -> TensorType:
-        """The actor's part of Eq. 6, logged; 0 from the minibatch on that stops the policy."""
-        terms = self.actor_terms(config, module, batch, fwd_out)
+    def _actor_loss(self, minibatch: Minibatch) -> torch.Tensor:
+        """The actor's objective, logged; 0 from the minibatch on that stops the policy."""
+        module_id, config = minibatch.module_id, minibatch.config
+        terms = self.actor_terms(minibatch)
         log_ratio = terms.log_ratio
         ratio = log_ratio.exp()
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
@@ -391,7 +382,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
         )
         if self._minibatches[module_id] == 0:
-            self._log_first_minibatch(module_id, terms, batch)
+            self._log_first_minibatch(module_id, terms, minibatch.rows)
         target, weight = self._target_kl(config), 1.0
         if target is not None and float(kl) > target:
             self.stopped.add(module_id)
@@ -401,12 +392,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             return torch.zeros((), device=ratio.device)
         else:
             weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
-        return weight * self._objective(module_id, module, config, terms, fwd_out)
-
-    def _objective(
-        self, module_id: ModuleID, module: Any, config: Any, terms: ActorTerms, fwd_out: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        return self.policy_objective(module_id, terms) + self.other_terms(module_id, module, config, fwd_out)
+        return weight * self.actor_objective(minibatch, terms)
 
     def _entropy_coeff(self, module_id: ModuleID) -> float:
         return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())

@@ -27,7 +27,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
-from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
+from ray.rllib.utils.typing import ModuleID, ParamDict
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
@@ -46,10 +46,10 @@ from rllib_llm_comm.rl.multi_agent_ppo import (
     ACTOR,
     CRITIC,
     ActorTerms,
+    Minibatch,
     MultiAgentPPOConfig,
     MultiAgentPPOLearner,
     PPOTraining,
-    policy_loss,
 )
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
@@ -342,14 +342,14 @@ class VercoLearner(MultiAgentPPOLearner):
     With `advantages` "rloo" or "grpo" there is no critic and no value loss; advantages are those of
     `AddGroupAdvantages`.
 
-    A minibatch with more tokens than `micro_batch_tokens` is computed in parts whose gradients are added up: `_outputs`
-    computes those of the actor, before the losses. Where the memory of a GPU does not hold it, the parts get smaller.
-    In half precision ratios are taken from log-probabilities of the update itself.
+    A minibatch with more tokens than `micro_batch_tokens` is computed in parts whose gradients are added up:
+    `_in_parts` computes those of the actor, before the losses. Where the memory of a GPU does not hold it, the parts
+    get smaller. In half precision ratios are taken from log-probabilities of the update itself.
     """
 
     mean_over_rows: ClassVar[bool] = False
-    """True says of a subclass that its own terms are means over rows, too, so that gradients of parts add up. Else the
-    module computes large minibatches in parts whose activations it computes twice."""
+    """True says of a subclass that its `actor_terms` and `actor_objective` are means over rows, too, so that gradients
+    of parts add up. Else the module computes large minibatches in parts whose activations it computes twice."""
     rates: ClassVar[Mapping[str, str]] = {ACTOR: "lr", "speaker": "message_lr", CRITIC: "critic_lr"}
 
     @override(MultiAgentPPOLearner)
@@ -403,58 +403,48 @@ class VercoLearner(MultiAgentPPOLearner):
     # ---- terms ----------------------------------------------------------------------------------------------------
 
     @override(MultiAgentPPOLearner)
-    def critic_loss(
-        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
-    ) -> torch.Tensor:
+    def critic_loss(self, minibatch: Minibatch) -> torch.Tensor:
         """As PPO's; 0 where advantages come from groups, without a critic."""
-        if config.advantages == GAE:
-            return super().critic_loss(module_id, module, config, batch, fwd_out)
-        return torch.zeros((), device=batch[Postprocessing.ADVANTAGES].device)
+        if minibatch.config.advantages == GAE:
+            return super().critic_loss(minibatch)
+        return torch.zeros((), device=minibatch.rows[Postprocessing.ADVANTAGES].device)
 
     @override(MultiAgentPPOLearner)
-    def actor_terms(
-        self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
-    ) -> ActorTerms:
+    def actor_terms(self, minibatch: Minibatch) -> ActorTerms:
         """As PPO's; what was said is part of the action, or has an advantage of its own."""
-        acted = super().actor_terms(config, module, batch, fwd_out)
-        if UTTERANCE_LOG_PROBS not in fwd_out:
+        acted, rows, out = super().actor_terms(minibatch), minibatch.rows, minibatch.out
+        if UTTERANCE_LOG_PROBS not in out:
             return acted
-        of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
+        of_message = out[UTTERANCE_LOG_PROBS] - rows[Columns.OBS][UTTERANCE_LOGP][:, 0]
         log_ratio = acted.log_ratio + of_message  # what was said is part of the action
-        if MESSAGE_ADVANTAGES not in batch:
-            loss = policy_loss(log_ratio.exp(), batch[Postprocessing.ADVANTAGES], config.clip_param)
+        if MESSAGE_ADVANTAGES in rows:
+            credited = self.surrogate(minibatch, of_message.exp(), rows[MESSAGE_ADVANTAGES])
+            loss = acted.policy_loss - credited.mean()
         else:
-            credited = batch[MESSAGE_ADVANTAGES]
-            loss = acted.policy_loss + policy_loss(of_message.exp(), credited, config.clip_param)
+            loss = -self.surrogate(minibatch, log_ratio.exp(), rows[Postprocessing.ADVANTAGES]).mean()
         return acted._replace(log_ratio=log_ratio, policy_loss=loss)
 
     @override(MultiAgentPPOLearner)
-    def _actor_loss(
-        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
-    ) -> TensorType:
-        if UTTERANCE_LOG_PROBS in fwd_out:
-            entropy, kl = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
-            self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
-            coefficient = self._message_kl_coeff(module, config)
-            self.log_values(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
-        return super()._actor_loss(module_id, module, config, batch, fwd_out)
-
-    @override(MultiAgentPPOLearner)
-    def _objective(
-        self, module_id: ModuleID, module: Any, config: Any, terms: ActorTerms, fwd_out: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        own = super()._objective(module_id, module, config, terms, fwd_out)
-        return own + self._message_loss(module_id, module, config, fwd_out) if UTTERANCE_LOG_PROBS in fwd_out else own
-
-    def _message_loss(
-        self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        """Loss terms of messages beside the policy loss: KL divergence from the reference, and the negated entropy."""
+    def actor_objective(self, minibatch: Minibatch, terms: ActorTerms) -> torch.Tensor:
+        """As PPO's; of messages their KL divergence from the reference is added, less their entropy bonus."""
+        objective, config, out = super().actor_objective(minibatch, terms), minibatch.config, minibatch.out
+        if UTTERANCE_LOG_PROBS not in out:
+            return objective
         entropy_coeff = config.message_entropy_coeff
         if entropy_coeff is None:
-            entropy_coeff = self._entropy_coeff(module_id)
-        kl = self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL]
-        return kl - entropy_coeff * fwd_out[UTTERANCE_ENTROPY]
+            entropy_coeff = self._entropy_coeff(minibatch.module_id)
+        kl = self._message_kl_coeff(minibatch.module, config) * out[UTTERANCE_KL]
+        return objective + (kl - entropy_coeff * out[UTTERANCE_ENTROPY])
+
+    @override(MultiAgentPPOLearner)
+    def _actor_loss(self, minibatch: Minibatch) -> torch.Tensor:
+        module_id, out = minibatch.module_id, minibatch.out
+        if UTTERANCE_LOG_PROBS in out:
+            entropy, kl = out[UTTERANCE_ENTROPY], out[UTTERANCE_KL]
+            self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
+            coefficient = self._message_kl_coeff(minibatch.module, minibatch.config)
+            self.log_values(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
+        return super()._actor_loss(minibatch)
 
     def _message_kl_coeff(self, module: Any, config: Any) -> float:
         adapted = module.message_kl_coeff if config.message_kl_target is not None else None
@@ -531,8 +521,7 @@ class VercoLearner(MultiAgentPPOLearner):
             outputs = dict(self.module.forward_train(whole)) if whole else {}
             of_parts: dict[ModuleID, ParamDict] = {}
             for module_id, parts in split.items():
-                of_parts[module_id] = {}
-                outputs[module_id] = self._outputs(module_id, live[module_id], parts, of_parts[module_id])
+                outputs[module_id], of_parts[module_id] = self._in_parts(module_id, live[module_id], parts)
             outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
             losses = self.compute_losses(fwd_out=outputs, batch=dict(batch))
             gradients = self.compute_gradients(losses)
@@ -549,63 +538,47 @@ class VercoLearner(MultiAgentPPOLearner):
         DDP (several Learners) expects one backward pass, and the loss of a subclass may be no mean over rows. In both
         cases the module itself splits the minibatch and computes each part again in the backward pass.
         """
-        module = self.module[module_id].unwrapped()
+        module, classes = self.module[module_id].unwrapped(), type(self).__mro__
+        overridden = {name for one in classes[: classes.index(VercoLearner)] for name in vars(one)}
+        whole = overridden & {"compute_loss_for_module", "_actor_loss"}
+        if not self.mean_over_rows:
+            whole |= overridden & {"actor_terms", "actor_objective"}
         added = self.config.num_learners <= 1 and self._grad_scalers is None and isinstance(module, LLMCommModule)
-        if not added or any(getattr(type(self), name) is not here for name, here in _WHOLE_LOSS.items()):
-            return []
-        if not self.mean_over_rows and any(
-            getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()
-        ):
+        if whole or not added:
             return []
         parts: list[torch.Tensor] = module.network.micro_batches(rows[Columns.OBS])
         return parts if len(parts) > 1 else []
 
-    def _outputs(
-        self,
-        module_id: ModuleID,
-        rows: Mapping[str, Any],
-        parts: list[torch.Tensor] | None = None,
-        gradients: ParamDict | None = None,
-    ) -> dict[str, torch.Tensor]:
-        """A module's outputs for a minibatch, computed part by part.
-
-        Each part's loss is weighted by its share of the rows, or of the messages, over which the whole loss is a mean.
-
-        Args:
-            module_id: The module.
-            rows: Its minibatch.
-            parts: Row numbers of the parts; by default those of `_parts`.
-            gradients: Gets the gradients of all parts, added up; `None` computes none.
-        """
-        module = self.module[module_id].unwrapped()
-        parts = self._parts(module_id, rows) if parts is None else parts
+    def _outputs(self, module_id: ModuleID, rows: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """A module's outputs for a minibatch, computed in the parts in which its gradients are."""
+        parts = self._parts(module_id, rows)
         if not parts:
-            return dict(module.forward_train(dict(rows)))
-        config, observations = self.config.get_config_for_module(module_id), rows[Columns.OBS]
-        speaks = UTTERANCE_LOGP in observations
-        said = spoken(observations) if speaks else torch.zeros(len(torch.cat(parts)))
-        trained = self._policy_parameters(module_id)
-        found: list[dict[str, torch.Tensor]] = []
-        shares = []
+            return dict(self.module[module_id].unwrapped().forward_train(dict(rows)))
+        outputs = [_detached(one.out) for one in self._forward(module_id, rows, parts)]
+        return _joined(outputs, parts, _message_shares(rows, parts))
+
+    def _in_parts(
+        self, module_id: ModuleID, rows: Mapping[str, Any], parts: list[torch.Tensor]
+    ) -> tuple[dict[str, torch.Tensor], ParamDict]:
+        """The same for given parts, and by parameter the gradients of the actor's objective, added up."""
+        trained, message_shares = self._policy_parameters(module_id), _message_shares(rows, parts)
+        outputs: list[dict[str, torch.Tensor]] = []
+        gradients: ParamDict = {}
+        for number, minibatch in enumerate(self._forward(module_id, rows, parts)):
+            outputs.append(_detached(minibatch.out))
+            # A part counts by its share of the rows; a mean over messages, which has no rows, by that of the messages.
+            share = len(parts[number]) / sum(map(len, parts))
+            scale = message_shares[number] / share
+            out = {name: value if value.dim() else scale * value for name, value in minibatch.out.items()}
+            minibatch = minibatch._replace(out=out)
+            _add_gradients(gradients, trained, share * self.actor_objective(minibatch, self.actor_terms(minibatch)))
+        return _joined(outputs, parts, message_shares), gradients
+
+    def _forward(self, module_id: ModuleID, rows: Mapping[str, Any], parts: list[torch.Tensor]) -> Iterator[Minibatch]:
+        module, config = self.module[module_id].unwrapped(), self.config.get_config_for_module(module_id)
         for part in parts:
             own = tree.map_structure(lambda column, part=part: column[part.to(column.device)], dict(rows))
-            out = module.forward_train(own)
-            shares.append(float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)))
-            if gradients is not None:
-                terms = self.actor_terms(config, module, own, out)
-                loss = super()._objective(module_id, module, config, terms, out) * (len(part) / len(said))
-                if speaks:
-                    loss = loss + shares[-1] * self._message_loss(module_id, module, config, out)
-                _add_gradients(gradients, trained, loss)
-            found.append({name: value.detach() for name, value in out.items()})
-        back = torch.argsort(torch.cat(parts))
-        # What has no rows is a mean over messages.
-        return {
-            name: torch.cat([out[name] for out in found])[back.to(value.device)]
-            if value.dim()
-            else sum((share * out[name] for share, out in zip(shares, found, strict=True)), torch.zeros_like(value))
-            for name, value in found[0].items()
-        }
+            yield Minibatch(module_id, module, config, own, module.forward_train(own))
 
     def _within_memory(self, batch: Mapping[ModuleID, Any], compute: Callable[[], Result]) -> Result:
         """What a function computes; it is called again with smaller micro-batches while the GPU runs out of memory."""
@@ -634,13 +607,31 @@ class VercoLearner(MultiAgentPPOLearner):
         return halved
 
 
-# A Learner that overrides one of these computes minibatches whole: of these parts make no use, ...
-_WHOLE_LOSS = {
-    name: getattr(VercoLearner, name)
-    for name in ("compute_loss_for_module", "_actor_loss", "_objective", "_message_loss")
-}
-# ... and of these only if they are means over rows, as it says itself.
-_MEANS_OVER_ROWS = {name: getattr(VercoLearner, name) for name in ("actor_terms", "policy_objective", "other_terms")}
+def _detached(out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.detach() for name, value in out.items()}
+
+
+def _message_shares(rows: Mapping[str, Any], parts: list[torch.Tensor]) -> list[float]:
+    """Each part's share of the messages of a minibatch; where these are not trained, of its rows."""
+    observations = rows[Columns.OBS]
+    said = spoken(observations) if UTTERANCE_LOGP in observations else torch.ones(len(torch.cat(parts)))
+    return [float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)) for part in parts]
+
+
+def _joined(
+    outputs: list[dict[str, torch.Tensor]], parts: list[torch.Tensor], message_shares: list[float]
+) -> dict[str, torch.Tensor]:
+    """The outputs of a minibatch from those of its parts."""
+    back = torch.argsort(torch.cat(parts))
+    joined = {}
+    for name, value in outputs[0].items():
+        each = [out[name] for out in outputs]
+        if value.dim():
+            joined[name] = torch.cat(each)[back.to(value.device)]
+        else:
+            shared = (share * one for share, one in zip(message_shares, each, strict=True))
+            joined[name] = sum(shared, torch.zeros_like(value))
+    return joined
 
 
 def _add_gradients(gradients: ParamDict, parameters: list[torch.nn.Parameter], loss: torch.Tensor) -> None:

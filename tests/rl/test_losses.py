@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
-from rllib_llm_comm.rl.multi_agent_ppo import (
-    approximate_kl,
-    explained_variance,
-    policy_loss,
-    value_loss,
-)
+from rllib_llm_comm.baselines.numeric.mappo import huber_loss
+from rllib_llm_comm.rl.multi_agent_ppo import approximate_kl, clipped_surrogate, explained_variance, value_loss
 
 
-def test_policy_loss():
+def test_clipped_surrogate():
     ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.0])
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 2.0])
     # min(1.5, 1.2), min(-1.5, -1.2), min(.5, .8), min(-.5, -.8), 2
-    by_hand = -(1.2 - 1.5 + 0.5 - 0.8 + 2.0) / 5
-    assert float(policy_loss(ratio, advantages, 0.2)) == pytest.approx(by_hand)
+    by_hand = [1.2, -1.5, 0.5, -0.8, 2.0]
+    assert clipped_surrogate(ratio, advantages, 0.2).tolist() == pytest.approx(by_hand)
 
 
 def test_no_gradient_beyond_the_clip():
     ratio = torch.tensor([1.5, 0.5], requires_grad=True)
-    policy_loss(ratio, torch.tensor([1.0, -1.0]), 0.2).backward()
+    clipped_surrogate(ratio, torch.tensor([1.0, -1.0]), 0.2).sum().backward()
     assert ratio.grad.tolist() == [0.0, 0.0]
 
 
@@ -45,7 +43,8 @@ def test_loss_of_clipped_values_is_the_plain_loop(mode, clip, delta):
             losses.append(loss(was + min(max(value - was, -clip), clip) - target))
         total += (max if mode == "max" else min)(losses)
     assert (values - targets).abs().max() > 10 > (values - targets).abs().min()
-    assert float(value_loss(values, old, targets, clip, mode, delta)) == pytest.approx(total / 200, rel=1e-5)
+    penalty = torch.square if delta is None else functools.partial(huber_loss, delta=delta)
+    assert float(value_loss(values, old, targets, clip, mode, penalty)) == pytest.approx(total / 200, rel=1e-5)
 
 
 def test_explained_variance():

@@ -36,8 +36,8 @@ class Steps(VercoLearner):
 class Squared(Steps):
     """An actor's loss that is no mean over rows."""
 
-    def _actor_loss(self, module_id, module, config, batch, fwd_out):
-        return super()._actor_loss(module_id, module, config, batch, fwd_out) ** 2
+    def actor_objective(self, minibatch, terms):
+        return super().actor_objective(minibatch, terms) ** 2
 
 
 def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, **training):
@@ -114,12 +114,12 @@ def test_an_own_loss_that_is_a_mean_over_rows_is_computed_in_parts():
     class Weighted(Steps):
         mean_over_rows = True
 
-        def actor_terms(self, config, module, batch, fwd_out):
-            terms = super().actor_terms(config, module, batch, fwd_out)
-            return terms._replace(policy_loss=2.0 * terms.policy_loss)
+        def surrogate(self, minibatch, ratio, advantages):
+            return 2.0 * super().surrogate(minibatch, ratio, advantages)
 
-        def other_terms(self, module_id, module, config, fwd_out):
-            return 0.1 * fwd_out["action_dist_inputs"].clamp(min=-10).square().sum(-1).mean()
+        def actor_objective(self, minibatch, terms):
+            own = minibatch.out["action_dist_inputs"].clamp(min=-10).square().sum(-1).mean()
+            return super().actor_objective(minibatch, terms) + 0.1 * own
 
     whole, parts, plain = (updated(most, learner=own, num_epochs=1) for most, own in
                            ((None, Weighted), (70, Weighted), (70, Steps)))  # fmt: skip

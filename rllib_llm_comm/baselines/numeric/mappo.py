@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.policies.numeric_network import NumericSettings, ValueNormSettings, moments
-from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOLearner, PPOTraining
+from rllib_llm_comm.rl.multi_agent_ppo import Minibatch, MultiAgentPPOLearner, PPOTraining
 from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 
 if TYPE_CHECKING:
@@ -78,6 +77,12 @@ class MAPPOConfig(NumericPPOConfig):
         return MAPPOLearner
 
 
+def huber_loss(errors: torch.Tensor, delta: float) -> torch.Tensor:
+    """What errors e (B,) count: e^2 / 2, and from the size d = `delta` on d (|e| - d / 2)."""
+    size = errors.abs()
+    return torch.where(size <= delta, 0.5 * errors**2, delta * (size - 0.5 * delta))
+
+
 class MAPPOLearner(MultiAgentPPOLearner):
     """Trains `NumericModule`s, or own modules with `value_norm` and `critic_outputs`, as MAPPO does.
 
@@ -87,18 +92,22 @@ class MAPPOLearner(MultiAgentPPOLearner):
     """
 
     @override(MultiAgentPPOLearner)
-    def critic_terms(
-        self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def critic_terms(self, minibatch: Minibatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Outputs and targets in units of the returns so far, whose statistics take in the minibatch."""
-        if module.value_norm is None:
-            return super().critic_terms(module_id, module, batch, fwd_out)
-        returns = batch[Postprocessing.VALUE_TARGETS]
-        norm = module.value_norm
+        norm = minibatch.module.value_norm
+        if norm is None:
+            return super().critic_terms(minibatch)
+        returns = minibatch.rows[Postprocessing.VALUE_TARGETS]
         norm.update(self._sum_over_learners(moments(returns)))
         # Copies: the statistics themselves change in place before the results are read.
-        self.log_values(module_id, value_norm_mean=norm.mean.clone(), value_norm_std=norm.std)
-        return module.critic_outputs(batch), norm.normalize(returns)
+        self.log_values(minibatch.module_id, value_norm_mean=norm.mean.clone(), value_norm_std=norm.std)
+        return minibatch.module.critic_outputs(minibatch.rows), norm.normalize(returns)
+
+    @override(MultiAgentPPOLearner)
+    def critic_penalty(self, minibatch: Minibatch, errors: torch.Tensor) -> torch.Tensor:
+        """Huber's loss of errors, unless `huber_delta` is None."""
+        delta = minibatch.config.huber_delta
+        return super().critic_penalty(minibatch, errors) if delta is None else huber_loss(errors, delta)
 
 
 class MAPPO(NumericPPO):
