@@ -25,7 +25,6 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_
 from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.packing import CRITIC_IDS
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.multi_agent_ppo import adamw, clipped_surrogate, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork

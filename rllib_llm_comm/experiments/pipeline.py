@@ -57,7 +57,7 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
     """
     if not file.model:
         return file
-    from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
+    from rllib_llm_comm.verco.module import LanguageModelConfigMixin
 
     def known(run: str) -> Collection[str]:
         """The settings of a language model that a kind of stage, or an algorithm, takes."""

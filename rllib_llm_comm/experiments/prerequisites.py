@@ -187,9 +187,9 @@ def _check_models(config: Any, to_come: tuple[str, ...]) -> None:
         check_quantization,
         torch_device,
     )
+    from rllib_llm_comm.verco.module import LanguageModelConfigMixin
     from rllib_llm_comm.verco.policy import check_adapter_of
     from rllib_llm_comm.verco.settings import WRITTEN_WORD_BY_WORD
-    from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
     if not isinstance(config, LanguageModelConfigMixin):
         return
@@ -220,8 +220,8 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
     """
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.verco.module import LanguageModelConfigMixin
     from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
-    from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
     if not isinstance(config, LanguageModelConfigMixin):
         return

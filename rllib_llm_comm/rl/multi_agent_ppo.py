@@ -1,4 +1,4 @@
-"""PPO for many agents: losses, learner and settings; decisions of several game steps, two optimizers, a stop on KL."""
+"""PPO for many agents: settings, loss, config; decisions of several game steps, two optimizers, a stop on KL."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, shown
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
+from rllib_llm_comm.policies.planning_settings import PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
 from rllib_llm_comm.rl.env_runner import LeanEnvRunner, with_own_connectors
-from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
+from rllib_llm_comm.rl.partners_and_planning import PartnersConfigMixin, PartnersSettings, PlanningConfigMixin
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
-from rllib_llm_comm.rl.strict_config import Discount, Schedule, StrictConfigMixin, require_schedule, shared_policy
+from rllib_llm_comm.rl.strict_config import Discount, Schedule, require_schedule, shared_policy
 from rllib_llm_comm.rl.train_batch import SemiMarkovGAE, WholeEpochs, WholeEpochsMixin
 
 _EPSILON = 1e-5
@@ -45,6 +44,85 @@ ACTOR = "actor"
 CRITIC = "critic"
 _DECISIONS = "decisions"
 _Step = tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]
+
+
+# ---- settings -----------------------------------------------------------------------------------------------------
+
+
+class PPOTraining(Discount):
+    """The optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
+
+    Schedules are pairs [decisions, value], interpolated linearly. Decisions of all agents together count, as in
+    `train_batch_size_per_learner` and in the stop rule `decisions`.
+    """
+
+    lr: Schedule = 5e-5
+    """Learning rate of the actor (of a language model: its action adapter), or a schedule. TWOSOME with LLaMA-7B:
+    5e-7."""
+    critic_lr: Schedule = 1e-3
+    """Learning rate of the critic, or a schedule. 1e-3 (ours); TWOSOME: 1e-5."""
+    anneal: int | None = Field(None, ge=0, le=LARGEST)
+    """Decisions over which both rates fall linearly to 0; None: constant rates. TWOSOME: the whole run."""
+    critic_warmup: int = Field(0, ge=0, le=LARGEST)
+    """Decisions at the start from which the critic learns alone; worth an iteration or two where the actor begins with
+    cloned actions and the critic with nothing (ours)."""
+    advantage_floor: float = Field(0.0, ge=0)
+    """Advantages are divided by their standard deviation, but by no less than this, in units of reward. 0 (common
+    practice), of language models 0.02 (ours). Where rewards are rare, a critic's errors are all that advantages hold
+    until the first one comes; scaled up to unit variance they collapse the entropy of a policy that has learned
+    nothing."""
+    value_clip_mode: Literal["max", "min"] = "max"
+    """`"max"` (TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the letter)."""
+    clip_param: float = Field(0.2, gt=0)
+    """Largest deviation of the probability ratio from 1 (TWOSOME)."""
+    vf_clip_param: float | None = Field(0.2, gt=0)
+    """Largest change of a value from the old one that pays (TWOSOME); None: the plain squared error."""
+    vf_loss_coeff: float = Field(0.5, ge=0)
+    """Weight of the critic's loss (TWOSOME)."""
+    entropy_coeff: Schedule = 0.01
+    """Weight of the entropy bonus, or a schedule (TWOSOME)."""
+    target_kl: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
+    """Approximate KL of a minibatch beyond which the actor's update ends (early stopping), a schedule of it, or None.
+    0.05 (ours); TWOSOME: 0.02. (RLlib's `kl_target` is another thing, and not taken: it adapts a weight of the KL.)"""
+    lambda_: float = Field(0.95, ge=0, le=1)
+    """GAE's lambda per decision (TWOSOME)."""
+    grad_clip: float | None = Field(0.5, gt=0)
+    """Largest global gradient norm, of actor and critic each (TWOSOME)."""
+    num_epochs: int = Field(3, ge=1, le=LARGEST)
+    """Passes over a batch. 3 (ours); TWOSOME: 1."""
+    minibatch_size: int | None = Field(None, ge=1, le=LARGEST)
+    """Decisions per gradient step; None (ours): the whole batch."""
+    train_batch_size_per_learner: int = Field(1024, ge=1, le=LARGEST)
+    """Decisions (of all agents together) per iteration. 1024 (ours); TWOSOME: 128."""
+
+    @field_validator("target_kl")
+    @classmethod
+    def _of_positive_numbers(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            require_schedule("target_kl", value, math.inf, "decision")
+            if not all(target > 0 for _, target in value):
+                raise UserError(f"`target_kl` is {shown(value)} but all its values must be larger than 0.")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.minibatch_size is not None and self.minibatch_size > self.train_batch_size_per_learner:
+            raise UserError(
+                f"`minibatch_size` is {self.minibatch_size} but must be at most `train_batch_size_per_learner`, which "
+                f"is {self.train_batch_size_per_learner}; lower it, or set it to null for the whole batch."
+            )
+        if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
+            raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
+        if self.anneal and self.anneal < self.train_batch_size_per_learner:
+            raise UserError(
+                f"`anneal` is {self.anneal}, which is less than the decisions of one update "
+                f"(`train_batch_size_per_learner` {self.train_batch_size_per_learner}); it counts decisions, not "
+                "iterations: multiply by the decisions of an iteration."
+            )
+        return self
+
+
+# ---- the loss -----------------------------------------------------------------------------------------------------
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
@@ -437,119 +515,11 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self.metrics.log_dict(detached, key=module_id, window=1)
 
 
+# ---- the config ---------------------------------------------------------------------------------------------------
+
+
 _NO_KL_LOSS = {"use_kl_loss": False, "kl_coeff": 0.0, "kl_target": None}
 """RLlib's settings of a loss on the KL divergence, as they are without one."""
-_APPLY = "rllib_llm_comm.sama.planning_config:apply_planning"
-_FROM_ANYWHERE = "rllib_llm_comm.sama.planners:from_anywhere"
-
-
-class PlanningConfigMixin(StrictConfigMixin):
-    """Adds `.planning(...)`: a planner gives the agents subgoals.
-
-    Attributes:
-        subgoals_in_vector: True if agents read numbers, so that subgoals are told behind their vectors.
-    """
-
-    subgoals_in_vector: ClassVar[bool] = False
-
-    def planning(self, settings: Settings | None = None, /, **values: Any) -> Self:
-        """Sets who plans; the settings are those of `PlanningSettings`."""
-        return self.assign("planning", settings, values)
-
-    def planning_settings(self) -> dict[str, Any]:
-        """All of them as arguments of `PlannedSubgoals`."""
-        return {
-            **{name: getattr(self, name) for name in PlanningSettings.model_fields},
-            "in_vector": self.subgoals_in_vector,
-        }
-
-    def policy_record(self) -> dict[str, Any]:
-        """What a policy folder tells of the training; with the planning, as far as a file can hold it."""
-        record = super().policy_record()
-        if isinstance(self.planner, str | Mapping):
-            settings = {**self.planning_settings(), "planner": load(_FROM_ANYWHERE)(self.planner)}
-            record["planning"] = {name: settings[name] for name in RECORDED}
-        return record
-
-    def _validate_planning(self) -> None:
-        config: Any = self
-        if self.planner is None and self.subgoals_to != ALL and not config.in_evaluation:
-            raise UserError(f"`subgoals_to` is {self.subgoals_to!r} but nobody plans; set `planner`, or omit it.")
-        if self.planner is not None or self.subgoal_rewards != "exact":
-            load(_APPLY)(self)
-
-
-class PPOTraining(Discount):
-    """The optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
-
-    Schedules are pairs [decisions, value], interpolated linearly. Decisions of all agents together count, as in
-    `train_batch_size_per_learner` and in the stop rule `decisions`.
-    """
-
-    lr: Schedule = 5e-5
-    """Learning rate of the actor (of a language model: its action adapter), or a schedule. TWOSOME with LLaMA-7B:
-    5e-7."""
-    critic_lr: Schedule = 1e-3
-    """Learning rate of the critic, or a schedule. 1e-3 (ours); TWOSOME: 1e-5."""
-    anneal: int | None = Field(None, ge=0, le=LARGEST)
-    """Decisions over which both rates fall linearly to 0; None: constant rates. TWOSOME: the whole run."""
-    critic_warmup: int = Field(0, ge=0, le=LARGEST)
-    """Decisions at the start from which the critic learns alone; worth an iteration or two where the actor begins with
-    cloned actions and the critic with nothing (ours)."""
-    advantage_floor: float = Field(0.0, ge=0)
-    """Advantages are divided by their standard deviation, but by no less than this, in units of reward. 0 (common
-    practice), of language models 0.02 (ours). Where rewards are rare, a critic's errors are all that advantages hold
-    until the first one comes; scaled up to unit variance they collapse the entropy of a policy that has learned
-    nothing."""
-    value_clip_mode: Literal["max", "min"] = "max"
-    """`"max"` (TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the letter)."""
-    clip_param: float = Field(0.2, gt=0)
-    """Largest deviation of the probability ratio from 1 (TWOSOME)."""
-    vf_clip_param: float | None = Field(0.2, gt=0)
-    """Largest change of a value from the old one that pays (TWOSOME); None: the plain squared error."""
-    vf_loss_coeff: float = Field(0.5, ge=0)
-    """Weight of the critic's loss (TWOSOME)."""
-    entropy_coeff: Schedule = 0.01
-    """Weight of the entropy bonus, or a schedule (TWOSOME)."""
-    target_kl: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
-    """Approximate KL of a minibatch beyond which the actor's update ends (early stopping), a schedule of it, or None.
-    0.05 (ours); TWOSOME: 0.02. (RLlib's `kl_target` is another thing, and not taken: it adapts a weight of the KL.)"""
-    lambda_: float = Field(0.95, ge=0, le=1)
-    """GAE's lambda per decision (TWOSOME)."""
-    grad_clip: float | None = Field(0.5, gt=0)
-    """Largest global gradient norm, of actor and critic each (TWOSOME)."""
-    num_epochs: int = Field(3, ge=1, le=LARGEST)
-    """Passes over a batch. 3 (ours); TWOSOME: 1."""
-    minibatch_size: int | None = Field(None, ge=1, le=LARGEST)
-    """Decisions per gradient step; None (ours): the whole batch."""
-    train_batch_size_per_learner: int = Field(1024, ge=1, le=LARGEST)
-    """Decisions (of all agents together) per iteration. 1024 (ours); TWOSOME: 128."""
-
-    @field_validator("target_kl")
-    @classmethod
-    def _of_positive_numbers(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            require_schedule("target_kl", value, math.inf, "decision")
-            if not all(target > 0 for _, target in value):
-                raise UserError(f"`target_kl` is {shown(value)} but all its values must be larger than 0.")
-        return value
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> Self:
-        if self.minibatch_size is not None and self.minibatch_size > self.train_batch_size_per_learner:
-            raise UserError(
-                f"`minibatch_size` is {self.minibatch_size} but must be at most `train_batch_size_per_learner`, which "
-                f"is {self.train_batch_size_per_learner}; lower it, or set it to null for the whole batch."
-            )
-        if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
-            raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
-        if self.anneal and self.anneal < self.train_batch_size_per_learner:
-            raise UserError(
-                f"`anneal` is {self.anneal}, which is less than the decisions of one update "
-                f"(`train_batch_size_per_learner` {self.train_batch_size_per_learner}); it counts decisions, not "
-                "iterations: multiply by the decisions of an iteration."
-            )
-        return self
 
 
 class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):

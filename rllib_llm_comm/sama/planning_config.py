@@ -14,7 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import without_subgoals
 from rllib_llm_comm.policies.planning_settings import RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import ChatCost, EpisodeMetrics, games_own_metrics
-from rllib_llm_comm.rl.multi_agent_ppo import PlanningConfigMixin
+from rllib_llm_comm.rl.partners_and_planning import PlanningConfigMixin
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model

@@ -65,7 +65,13 @@ from rllib_llm_comm.verco.encoding import (
     encoded_space,
 )
 from rllib_llm_comm.verco.language_network import base_of
-from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
+from rllib_llm_comm.verco.module import (
+    MESSAGE_HITS,
+    MESSAGE_LOG_PROBS,
+    AdapterCheckpointMixin,
+    LanguageModelConfigMixin,
+    LLMCommModule,
+)
 from rllib_llm_comm.verco.settings import LanguageModelSettings, MessageCheckpointSettings
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 from rllib_llm_comm.verco.teachers.label_store import (
@@ -76,7 +82,6 @@ from rllib_llm_comm.verco.teachers.label_store import (
     other_form,
     read_learned,
 )
-from rllib_llm_comm.verco.verco import AdapterCheckpointMixin, LanguageModelConfigMixin
 
 logger = logging.getLogger(__name__)
 

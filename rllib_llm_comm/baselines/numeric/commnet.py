@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ray.rllib.utils.annotations import override
+
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.strict_config import select_fields
 
@@ -36,6 +39,16 @@ class CommNetConfig(NumericPPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours, unless `NumericSettings` says otherwise)."""
         super().__init__(algo_class=algo_class or CommNet)
+
+    @override(NumericPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings; the network has room for learners alone."""
+        if self.pool is not None:
+            raise UserError(
+                "`pool` is set but the agents of this algorithm exchange vectors inside of one network; train another "
+                "algorithm with partners, such as MAPPO."
+            )
+        super().validate()
 
 
 class CommNet(NumericPPO):

@@ -31,7 +31,7 @@ from rllib_llm_comm.policies.policy_manifest import LANGUAGE, PolicyManifest, re
 from rllib_llm_comm.policies.recorded_settings import reaches_outside
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
-from rllib_llm_comm.rl.partners import PartnersSettings, SeatPartners, use_partners
+from rllib_llm_comm.rl.partners_and_planning import PartnersSettings, SeatPartners, use_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id

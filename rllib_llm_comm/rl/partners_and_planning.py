@@ -1,8 +1,8 @@
-"""Partners that hold the other agents' seats while our algorithms train: settings, checks, and the wrapper of games."""
+"""Who else is in the games of a training: partners in the other seats, and a planner; settings, checks, wrapper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -10,10 +10,12 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import parse_partners, with_absolute_paths
 from rllib_llm_comm.policies.partners import Partner, game_difference, make_partner, try_out
+from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.policies.seated_policy import BOTH, PartnerSeats
 from rllib_llm_comm.rl.connectors import LATEST_VECTORS, MAILBOX
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, made_env, playable_id, wrap_games
@@ -103,13 +105,12 @@ class PartnersConfigMixin(StrictConfigMixin):
 
     def _validate_partners(self) -> None:
         """Checks the settings and that all partners can be loaded."""
-        if not self.partners_in_games:
-            return
-        if self.pool is None:
+        if not self.partners_in_games or self.pool is None:
             return
         pool = with_absolute_paths(parse_partners(self.pool))
         self.pool = [partner.to_dict() for partner in pool]
-        self._refuse_with_partners()
+        if getattr(self, "planner", None) is not None:
+            raise UserError("`pool` is set with `planner`, but partners were trained without its subgoals; unset one.")
         with made_env(self.env, self.env_config) as made:
             agents = [str(agent) for agent in getattr(made, "possible_agents", ()) or ()]
             if self.seat != BOTH and self.seat not in agents:
@@ -140,17 +141,45 @@ class PartnersConfigMixin(StrictConfigMixin):
         except UserError as error:
             raise UserError(f"{where} cannot play here: {error}") from error
 
-    def _refuse_with_partners(self) -> None:
-        if getattr(self, "planner", None) is not None:
-            raise UserError("`pool` is set with `planner`, but partners were trained without its subgoals; unset one.")
-        network = getattr(self, "network_settings", None)
-        if network is not None and getattr(network(), "hears", False):
-            raise UserError(
-                "`pool` is set but the agents of this algorithm exchange vectors inside of one network; train another "
-                "algorithm with partners, such as MAPPO."
-            )
-        if getattr(self, "train_messages", False) and self.message_credit != "speaker":  # type: ignore[attr-defined]
-            raise UserError(
-                f"`message_credit` is {self.message_credit!r} with `pool`, but the others' advantages are not "  # type: ignore[attr-defined]
-                "computed; use 'speaker'."
-            )
+
+# ---- planning -----------------------------------------------------------------------------------------------------
+
+
+_APPLY = "rllib_llm_comm.sama.planning_config:apply_planning"
+_FROM_ANYWHERE = "rllib_llm_comm.sama.planners:from_anywhere"
+
+
+class PlanningConfigMixin(StrictConfigMixin):
+    """Adds `.planning(...)`: a planner gives the agents subgoals.
+
+    Attributes:
+        subgoals_in_vector: True if agents read numbers, so that subgoals are told behind their vectors.
+    """
+
+    subgoals_in_vector: ClassVar[bool] = False
+
+    def planning(self, settings: Settings | None = None, /, **values: Any) -> Self:
+        """Sets who plans; the settings are those of `PlanningSettings`."""
+        return self.assign("planning", settings, values)
+
+    def planning_settings(self) -> dict[str, Any]:
+        """All of them as arguments of `PlannedSubgoals`."""
+        return {
+            **{name: getattr(self, name) for name in PlanningSettings.model_fields},
+            "in_vector": self.subgoals_in_vector,
+        }
+
+    def policy_record(self) -> dict[str, Any]:
+        """What a policy folder tells of the training; with the planning, as far as a file can hold it."""
+        record = super().policy_record()
+        if isinstance(self.planner, str | Mapping):
+            settings = {**self.planning_settings(), "planner": load(_FROM_ANYWHERE)(self.planner)}
+            record["planning"] = {name: settings[name] for name in RECORDED}
+        return record
+
+    def _validate_planning(self) -> None:
+        config: Any = self
+        if self.planner is None and self.subgoals_to != ALL and not config.in_evaluation:
+            raise UserError(f"`subgoals_to` is {self.subgoals_to!r} but nobody plans; set `planner`, or omit it.")
+        if self.planner is not None or self.subgoal_rewards != "exact":
+            load(_APPLY)(self)
