@@ -118,17 +118,17 @@ def _of_network(
 ) -> _DrawnMessages:
     prompts = [network.settings.templates.message(view.text, view.subgoal) for view in views]
     menu = talk.message_menu if talk.messages == "menu" else ()
-    longest = talk.max_message_words
+    max_words = talk.max_message_words
     if menu:
         chosen = network.write_messages(prompts, menu=menu, temperature=1.0, seed=seed)
         own = [Written(text) for text in chosen]
-        return _DrawnMessages(_divergence(network, views, own, longest, menu), own)
-    own = network.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed)
+        return _DrawnMessages(_divergence(network, views, own, max_words, menu), own)
+    own = network.draw_messages(prompts, max_words=max_words, temperature=1.0, seed=seed)
     return _DrawnMessages(
-        _divergence(network, views, own, longest, menu),
+        _divergence(network, views, own, max_words, menu),
         own,
-        network.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed, role=REFERENCE),
-        network.draw_messages(prompts, max_words=longest, role=REFERENCE),
+        network.draw_messages(prompts, max_words=max_words, temperature=1.0, seed=seed, role=REFERENCE),
+        network.draw_messages(prompts, max_words=max_words, role=REFERENCE),
     )
 
 
@@ -137,11 +137,11 @@ def _divergence(
     network: LanguageNetwork,
     views: Sequence[TextObservation],
     said: Sequence[Written],
-    longest: int,
+    max_words: int,
     menu: Sequence[str],
 ) -> np.ndarray:
     settings = network.settings
-    encoder = UtteranceEncoder(network.lm.base, settings.max_prompt_tokens, longest, menu, settings.templates)
+    encoder = UtteranceEncoder(network.lm.base, settings.max_prompt_tokens, max_words, menu, settings.templates)
     rows = [encoder.encode(view, message) for view, message in zip(views, said, strict=True)]
     found = []
     for start in range(0, len(rows), _SCORED_AT_ONCE):

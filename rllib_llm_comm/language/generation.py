@@ -163,7 +163,7 @@ def _decode_statically(
             rows,
             uniform,
             most=most,
-            most_words=max_words,
+            max_words=max_words,
             temperature=temperature,
             role=role,
             lora=model.detached(role),

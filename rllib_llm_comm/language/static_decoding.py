@@ -248,7 +248,7 @@ class StaticWriters:
         draws: np.ndarray | None,
         *,
         most: int,
-        most_words: int,
+        max_words: int,
         temperature: float,
         role: str | None,
         lora: Lora | None,
@@ -259,7 +259,7 @@ class StaticWriters:
             prompts: Token ids.
             draws: (prompts, most) random numbers; `None` where the likeliest tokens are taken.
             most: Most tokens of a message.
-            most_words: Most words of a message.
+            max_words: As of `draw_messages`.
             temperature: 0 takes the likeliest token.
             role: Name of the adapter.
             lora: The adapter.
@@ -269,10 +269,10 @@ class StaticWriters:
         written: list[list[int]] = []
         while len(written) < len(prompts):
             part = slice(len(written), len(written) + rows)
-            key = (rows, width, most, most_words, temperature, role, is_merged(lora))
+            key = (rows, width, most, max_words, temperature, role, is_merged(lora))
             try:
                 if key not in self._writers:
-                    shape = (rows, width, most, most_words)
+                    shape = (rows, width, most, max_words)
                     self._writers[key] = StaticWriter(self._base, self._weights, shape, temperature, lora)
                     while len(self._writers) > _MOST_WRITERS:
                         self._writers.popitem(last=False)

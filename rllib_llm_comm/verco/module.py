@@ -514,9 +514,9 @@ class MessageExchange(ConnectorV2):
     def _utterance_encoder(self) -> UtteranceEncoder:
         if self._utterances is None:
             menu = self._communication.message_menu if self._communication.messages == "menu" else ()
-            longest = self._communication.max_message_words
+            max_words = self._communication.max_message_words
             self._utterances = UtteranceEncoder(
-                base_of(self._settings), self._settings.max_prompt_tokens, longest, menu, self._settings.templates
+                base_of(self._settings), self._settings.max_prompt_tokens, max_words, menu, self._settings.templates
             )
         return self._utterances
 

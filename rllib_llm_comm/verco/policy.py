@@ -299,13 +299,13 @@ class LanguagePolicy(TalkingPolicy):
             explore: As for `act`.
         """
         writers = [one for one in _language_policies(asked) if one[0]._protocol.writes_greedily(not explore)]
-        for words in {policy.communication.max_message_words for policy, _ in writers}:
+        for max_words in {policy.communication.max_message_words for policy, _ in writers}:
             networks, prompts = [], []
             for policy, row in writers:
-                if policy.communication.max_message_words == words:
+                if policy.communication.max_message_words == max_words:
                     networks.append(policy.network_of(row.agent))
                     prompts.append(networks[-1].settings.templates.message(row.view.text, row.view.subgoal))
-            self._batched_across(networks).write_ahead(networks, prompts, words)
+            self._batched_across(networks).write_ahead(networks, prompts, max_words)
 
     def judge_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]]) -> None:
         """Scores in one batch the candidates of several policies on one base model, which remember them then.
