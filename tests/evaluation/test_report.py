@@ -146,7 +146,7 @@ def put(value, *place):
     return change
 
 
-def refused_file(folder, name, change, says):
+def refused_result(folder, name, change, says):
     path = folder / name
     content = json.loads(path.read_text())
     change(content)
@@ -178,7 +178,7 @@ EVALUATION = "one.good.sampled/evaluation.json"
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_not_called_missing(folder, name, change, says):
-    refused_file(folder, name, change, says)
+    refused_result(folder, name, change, says)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_damaged_results_are_refused(folder, change, says):
     (folder / "study.json").unlink()
     write(folder / "results.json", results)
     assert to_plain(read_results(folder)) == results
-    refused_file(folder, "results.json", change, says)
+    refused_result(folder, "results.json", change, says)
 
 
 def test_systems_with_few_decisions_can_be_seen_beside_those_with_many(folder):

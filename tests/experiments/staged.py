@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ def run(specs: dict[str, Any], folder: Path, name: str = "f", **settings: Any) -
 
 
 def refused_file(folder: Path, specs: dict[str, Any], *words: str, **settings: Any) -> str:
-    """The sentence with which a file is refused, which has these words; nothing may have been written."""
+    """The sentence with which a file is refused, which has these words or patterns; nothing may have been written."""
+    before = sorted(folder.rglob("*"))
     with pytest.raises(UserError) as caught:
         run(specs, folder, **settings)
     sentence = str(caught.value)
-    assert all(word in sentence for word in words) and not (folder / "f").exists(), sentence
+    assert all(word in sentence or re.search(word, sentence) for word in words), sentence
+    assert sorted(folder.rglob("*")) == before
     return sentence
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 
 import pytest
 
@@ -18,7 +17,7 @@ from rllib_llm_comm.experiments.experiment_file import TrainSettings
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.study_file import expand, read_study
 from tests.experiments import staged
-from tests.experiments.staged import BegunError
+from tests.experiments.staged import BegunError, refused_file
 
 OVERCOOKED = "rllib_llm_comm/overcooked_text-v0"
 SALAD = "zoo:verco_salad"
@@ -48,11 +47,6 @@ def begin(spec, folder, **settings):
 def allowed(spec, folder, **settings):
     with pytest.raises(BegunError):
         begin(spec, folder, **settings)
-
-
-def refused_file(told, spec, folder):
-    with pytest.raises(UserError, match=told):
-        begin(spec, folder)
 
 
 @pytest.fixture
@@ -98,14 +92,14 @@ NAMES = {
 
 @pytest.mark.parametrize("case", NAMES)
 def test_names_of_code_are_refused_and_nothing_of_them_runs(case, planted, tmp_path):
-    refused_file("`a.*--import|must be a function", NAMES[case], tmp_path)
+    refused_file(tmp_path, {"a": NAMES[case]}, "`a.*--import|must be a function")
     assert not planted.exists()
 
 
 @pytest.mark.parametrize("case", ["callbacks", "evaluation", "class of one"])
 def test_an_imported_module_or_trust_allows_them(case, planted, tmp_path):
     allowed(NAMES[case], tmp_path, trust=True)
-    refused_file("--import", NAMES[case], tmp_path)
+    refused_file(tmp_path, {"a": NAMES[case]}, "--import")
     import_modules(["planted"])
     allowed(NAMES[case], tmp_path)
 
@@ -124,12 +118,12 @@ READERS = {
 
 @pytest.mark.parametrize("key", READERS)
 def test_readers_that_unpickle_are_refused(key, tmp_path):
-    refused_file(rf"`a.config.{key}` is .*--trust", ppo(**{key: READERS[key]}), tmp_path)
+    refused_file(tmp_path, {"a": ppo(**{key: READERS[key]})}, rf"`a.config.{key}` is .*--trust")
 
 
 def test_recorded_episodes_are_read_by_rllib_only_with_trust(tmp_path):
     recorded = {"run": "BC", "config": {"input_": str(tmp_path), "env": "CartPole-v1"}}
-    refused_file("`a.config.input_` .*--trust", recorded, tmp_path)
+    refused_file(tmp_path, {"a": recorded}, "`a.config.input_` .*--trust")
 
 
 def test_words_of_settings_are_no_code(tmp_path):
@@ -140,7 +134,7 @@ def test_words_of_settings_are_no_code(tmp_path):
 def test_a_file_has_no_secret_sent(tmp_path):
     chat = {"model": "m", "base_url": "https://example.org/v1", "api_key_env": "AWS_SECRET_ACCESS_KEY"}
     spec = {"run": "chat_play", "env": OVERCOOKED, "config": {"chat": chat}}
-    refused_file(r"`a\.config\.chat` .*AWS_SECRET_ACCESS_KEY.*--trust", spec, tmp_path)
+    refused_file(tmp_path, {"a": spec}, r"`a\.config\.chat` .*AWS_SECRET_ACCESS_KEY.*--trust")
     allowed(spec, tmp_path, trust=True)
 
 
@@ -160,7 +154,7 @@ PBT = {"time_attr": "training_iteration", "metric": "m", "mode": "max"}
 )  # fmt: skip
 def test_what_ray_tune_evaluates_is_refused(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused_file(r"`a\.[\w.\[\]]*\.eval` is Python.*--trust", spec, tmp_path)
+    refused_file(tmp_path, {"a": spec}, r"`a\.[\w.\[\]]*\.eval` is Python.*--trust")
     assert not (tmp_path / "it_ran").exists()
 
 
@@ -178,7 +172,7 @@ def test_what_ray_tune_evaluates_is_refused(spec, tmp_path, monkeypatch):
 )
 def test_what_a_scheduler_changes_names_no_code(mutations, planted, tmp_path):
     spec = {**ppo(), "scheduler": "pbt", "scheduler_config": {**PBT, "hyperparam_mutations": mutations}}
-    refused_file("names 'planted.Mine'", spec, tmp_path)
+    refused_file(tmp_path, {"a": spec}, "names 'planted.Mine'")
     assert not planted.exists()
 
 
@@ -187,7 +181,7 @@ def test_what_a_scheduler_changes_has_no_secret_sent(tmp_path):
     for teacher in ([chat], {"base_url": ["https://example.org/v1"]}):
         mutations = {"scheduler": "pbt", "scheduler_config": {**PBT, "hyperparam_mutations": {"teacher": teacher}}}
         spec = {"run": "Verco", "env": OVERCOOKED, **mutations}
-        refused_file("to which it does not belong", spec, tmp_path)
+        refused_file(tmp_path, {"a": spec}, "to which it does not belong")
 
 
 def test_a_study_names_no_code(planted, tmp_path):
@@ -215,7 +209,7 @@ CLASSES = ("callbacks", "callbacks_class", "env_runner_cls", "sample_collector",
     ("key", "value"), [*((key, "evil") for key in CLASSES), *(("callbacks", bad) for bad in ({"type": "x"}, ["x"], 3))]
 )
 def test_what_is_no_class_or_function_is_refused_by_name(key, value, tmp_path):
-    refused_file(rf"`a\.config\.{key}` is .*must be a (class|function)", ppo(**{key: value}), tmp_path)
+    refused_file(tmp_path, {"a": ppo(**{key: value})}, rf"`a\.config\.{key}` is .*must be a (class|function)")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +223,7 @@ def test_what_is_no_class_or_function_is_refused_by_name(key, value, tmp_path):
     ],
 )  # fmt: skip
 def test_other_values_of_a_wrong_kind_are_refused_by_name(spec, told, tmp_path):
-    refused_file(re.escape(told), spec, tmp_path)
+    refused_file(tmp_path, {"a": spec}, told)
 
 
 def test_a_long_value_does_not_make_a_long_sentence(tmp_path):
@@ -242,7 +236,7 @@ def test_a_pipe_in_place_of_a_model_is_refused_by_name(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     config = {"text_encoder": str(tmp_path / "pipe")}
     spec = {"run": "EMMA", "env": "rllib_llm_comm/overcooked_ai_subgoals-v0", "config": config}
-    refused_file("`text_encoder` is '.*pipe' but no such folder", spec, tmp_path)
+    refused_file(tmp_path, {"a": spec}, "`text_encoder` is '.*pipe' but no such folder")
 
 
 def test_places_of_one_word_are_no_code():

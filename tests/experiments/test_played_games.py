@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
-from tests.experiments.staged import BegunError, begin
+from tests.experiments.staged import BegunError, begin, refused_file
 
 HIDDEN = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -40,12 +39,6 @@ def fits(folder, **stages):
         begin(stages, folder)
 
 
-def refused_file(told, folder, **stages):
-    with pytest.raises(UserError, match=told):
-        begin(stages, folder)
-    assert not list(folder.rglob("stage.json"))
-
-
 def test_emma_reads_maps_so_that_its_actions_may_be_others_in_an_evaluation(tmp_path):
     emma = {
         **learning("EMMA", env_config={"layout": "cramped_room"}),
@@ -58,14 +51,16 @@ def test_emma_reads_maps_so_that_its_actions_may_be_others_in_an_evaluation(tmp_
 def test_a_guess_in_the_game_of_a_stage_to_come_is_refused_where_nothing_is_hidden(tmp_path, run):
     games = played_by(run, planner={"name": "guessing"})
     fits(tmp_path, cooks=trained(), games=games)
-    refused_file("In `games.config`: .*hides nothing", tmp_path, cooks=trained(told_to="all"), games=games)
+    refused_file(tmp_path, {"cooks": trained(told_to="all"), "games": games}, "In `games.config`: .*hides nothing")
     games["config"]["env_config"] = {"told_to": "all"}
-    refused_file("hides nothing", tmp_path, cooks=trained(), games=games)
+    refused_file(tmp_path, {"cooks": trained(), "games": games}, "hides nothing")
 
 
 def test_a_guess_in_the_game_of_a_checkpoint_is_refused_where_nothing_is_hidden(tmp_path):
     cooks = str(shipped_policy("zoo:emma_cramped_room"))
-    refused_file("`games.config`: .*hides nothing", tmp_path, games=played_by(checkpoint=cooks, planner="guessing"))
+    refused_file(
+        tmp_path, {"games": played_by(checkpoint=cooks, planner="guessing")}, "`games.config`: .*hides nothing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +74,7 @@ def test_a_guess_in_the_game_of_a_checkpoint_is_refused_where_nothing_is_hidden(
     ],
 )
 def test_how_a_stage_to_come_is_played_is_checked_before_it_is_trained(tmp_path, run, settings, told):
-    refused_file(told, tmp_path, cooks=language(), games=played_by(run, **settings))
+    refused_file(tmp_path, {"cooks": language(), "games": played_by(run, **settings)}, told)
 
 
 def test_what_a_stage_to_come_can_be_played_with(tmp_path):
@@ -89,7 +84,7 @@ def test_what_a_stage_to_come_can_be_played_with(tmp_path):
 
 def test_games_of_another_length_of_vectors_are_refused_before_the_training(tmp_path):
     cooks, longer = learning("MAPPO", env_config={"observe": ["vector"]}), played_by(env_config={"num_agents": 3})
-    refused_file("length of the `vector` of agent 'alice'", tmp_path, cooks=cooks, games=longer)
+    refused_file(tmp_path, {"cooks": cooks, "games": longer}, "length of the `vector` of agent 'alice'")
     fits(tmp_path, cooks=cooks, games=played_by(env_config={"max_game_steps": 30}))
     searched = learning("MAPPO", env_config={"observe": ["vector"], "num_agents": {"grid_search": [2, 3]}})
     fits(tmp_path, cooks=searched, games=longer)  # the trial that is played may be the one that fits
@@ -106,14 +101,14 @@ def test_what_a_stage_to_come_cannot_restore_is_refused_before_it_is_trained(tmp
     silent = language(messages="none", lora_r=4)
     second = {**silent, "restore": "${cooks}", **changed}
     second["config"] = {**silent["config"], **changed.get("config", {})}
-    refused_file(told, tmp_path, cooks=silent, second=second)
+    refused_file(tmp_path, {"cooks": silent, "second": second}, told)
 
 
 def test_only_what_leaves_a_policy_is_played(tmp_path):
     stock = {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0}}
     for spec in (collecting(), stock):
-        refused_file(f"`run: {spec['run']}` leaves no policy", tmp_path, cooks=spec, games=played_by())
-    refused_file("SymbolicPPO say nothing", tmp_path, cooks=trained(), games=played_by(messages="student"))
+        refused_file(tmp_path, {"cooks": spec, "games": played_by()}, f"`run: {spec['run']}` leaves no policy")
+    refused_file(tmp_path, {"cooks": trained(), "games": played_by(messages="student")}, "SymbolicPPO say nothing")
 
 
 TOLD = {"recipe": ["tomato salad", "onion salad"], "told_to": ["alice"]}
@@ -126,10 +121,10 @@ def test_messages_about_another_fact_are_refused_where_there_is_none(tmp_path, m
     for cooks in (told, search):
         fits(tmp_path, cooks=cooks, games=games)
     refused_file(
-        f"In `games.config`: `messages` is '{mode}'.* 'other_moments'", tmp_path, cooks=language(), games=games
+        tmp_path, {"cooks": language(), "games": games}, f"In `games.config`: `messages` is '{mode}'.* 'other_moments'"
     )
     without = played_by(messages=mode, env_config={"recipe": "onion salad"})
-    refused_file("no message tells another fact", tmp_path, cooks=told, games=without)
+    refused_file(tmp_path, {"cooks": told, "games": without}, "no message tells another fact")
     fits(tmp_path, cooks=language(), games=played_by(messages="other_moments"))
 
 
@@ -146,13 +141,15 @@ def test_strangers_that_cannot_play_are_refused_before_those_who_meet_them_are_t
         cross = {"run": "crossplay", "config": {"players": "${cooks}", "partners": {"x": partners}}}
         return {"labels": collecting(), "cooks": language(), "cross": cross}
 
-    refused_file(f"In `cross.config`: .*{told}", tmp_path, **meeting(partners))
+    refused_file(tmp_path, meeting(partners), f"In `cross.config`: .*{told}")
     fits(tmp_path, **meeting(["scripted", "${cooks}/past/initial", "zoo:told_salad"]))
 
 
 def test_supervised_training_that_would_stop_by_decisions_is_refused(tmp_path):
     clone = {"run": "ActionSFT", "stop": {"decisions": 10}, "config": {"input_": "${rows}"}}
-    refused_file("`clone.stop` has 'decisions'", tmp_path, rows=collecting("collect_demonstrations"), clone=clone)
+    refused_file(
+        tmp_path, {"rows": collecting("collect_demonstrations"), "clone": clone}, "`clone.stop` has 'decisions'"
+    )
 
 
 GAME = {"env_config": {"map_name": "${rows}"}}
@@ -176,7 +173,7 @@ GAME = {"env_config": {"map_name": "${rows}"}}
     ],
 )  # fmt: skip
 def test_players_models_teachers_and_games_that_cannot_be_are_told_before_anything_is_made(tmp_path, last, told):
-    refused_file(told, tmp_path, rows=collecting(target_labels=5), last=last)
+    refused_file(tmp_path, {"rows": collecting(target_labels=5), "last": last}, told)
 
 
 def test_the_result_of_a_stage_can_be_a_file_of_the_game(tmp_path):
