@@ -31,3 +31,12 @@ def share(address: str) -> None:
     """Takes the server of another process, with which it ends."""
     _server._forkserver_address, _server._forkserver_alive_fd = address, os.open(os.devnull, os.O_WRONLY)
     _server.ensure_running = lambda: None
+    connect = forkserver.connect_to_new_process
+
+    def connected(fds: list[int]) -> tuple[int, int]:
+        try:
+            return connect(fds)
+        except (ConnectionRefusedError, FileNotFoundError):
+            raise RuntimeError(f"the tests' fork server at {address} has died; run the tests again.") from None
+
+    forkserver.connect_to_new_process = connected
