@@ -35,8 +35,8 @@ from rllib_llm_comm.chat.chat_model import (
 )
 from rllib_llm_comm.chat.client import ChatClient, append_line, is_document
 from rllib_llm_comm.chat.local_chat import make_local_chat
-from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings
-from rllib_llm_comm.core.errors import UserError, names_and_hint
+from rllib_llm_comm.chat.settings import AskingChat
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 
@@ -284,23 +284,6 @@ def _shown(text: str) -> str:
     return words if len(words) <= _SHOWN else f"... {words[-_SHOWN:]}"
 
 
-def check_chat(settings: object) -> dict[str, Any]:
-    """The settings of a chat model as a dict of their own, if they can be such.
-
-    Raises:
-        UserError: If they are no mapping, or `cassette` is no path.
-    """
-    if not isinstance(settings, Mapping):
-        raise UserError(
-            f"`chat` is {settings!r} but must be a mapping of the chat model's settings, such as {{'model': 'gpt-4o'}} "
-            "or {'cassette': 'recording.jsonl'}."
-        )
-    cassette = settings.get("cassette")
-    if cassette is not None and not (isinstance(cassette, str | os.PathLike) and os.fspath(cassette)):
-        raise UserError(f"`cassette` is {cassette!r} but must be the path of a recording.")
-    return dict(settings)
-
-
 def asks(chat: Mapping[str, Any]) -> bool:
     """True if settings of a chat model name one that is asked, and not only a recording to play."""
     return bool(chat.get("model") or chat.get("local"))
@@ -310,37 +293,15 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     """A client, a cassette, or both, from settings as they stand in YAML files.
 
     Args:
-        settings: Arguments of `ChatClient`, or of `LocalChat` (with `local`); or `cassette`, a path, to play back; or
-            both, to record what is missing. With a new cassette, `note` tells how it is made.
+        settings: Those of `AskedChat`, or of `AskedLocalChat`. A `cassette` alone is played back; with a chat model
+            what is missing is recorded.
 
     Raises:
         UserError: If nothing says whom to ask, or a setting is not allowed.
     """
-    given = check_chat(settings)
+    given = AskingChat.checked("", {"chat": settings}).chat
     cassette, note = given.pop("cassette", None), given.pop("note", "")
-    local = given.get("local")
-    if local and given.get("model"):
-        raise UserError(f"`local` is {local!r} and `model` {given['model']!r}, but only one can be asked; give one.")
-    if not local:
-        known = list(dict.fromkeys([*ChatSettings.model_fields, *LocalChatSettings.model_fields, "cassette", "note"]))
-        for key in given:
-            if key not in known:
-                raise UserError(
-                    f"`{key}` is no setting of the chat model; known are {names_and_hint(key, known)}", "unknown"
-                )
-    if cassette is None and not local and not given.get("model"):
-        raise UserError(
-            "`model` is missing; name the model at the server, or give `local` or a `cassette` to play back.", "missing"
-        )
-    client: ChatModel | None = None
-    try:
-        if local:
-            client = make_local_chat(**given)
-        elif given.get("model"):
-            client = ChatClient(**given)
-    except TypeError as error:
-        raise UserError(f"The settings of the chat model are not right: {error}.") from None
-    if cassette is None:
-        assert client is not None
-        return client
-    return Cassette(cassette, client, note)
+    if not asks(given):
+        return Cassette(cassette)
+    client: ChatModel = make_local_chat(**given) if "local" in given else ChatClient(**given)
+    return client if cassette is None else Cassette(cassette, client, note)

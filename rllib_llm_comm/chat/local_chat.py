@@ -10,11 +10,9 @@ from typing import Any
 from rllib_llm_comm.chat.answers import form_in
 from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.chat.client import AnswerCache, request_key
-from rllib_llm_comm.chat.settings import LocalChatSettings
+from rllib_llm_comm.chat.settings import REGISTERED, LocalChatSettings
 from rllib_llm_comm.core.errors import UserError
 
-REGISTERED: dict[str, Callable[..., ChatModel]] = {}
-"""Makers of chat models of one's own, by the name that `local` gives (`register_local_chat`)."""
 _RULES = "rules"  # a stand-in that is in clones of the repository alone
 
 

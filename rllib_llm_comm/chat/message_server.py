@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +47,6 @@ class MessageServer:
         self.adapter_folder = None if folder is None else local_path(folder, "message_server.adapter_folder").resolve()
         self._name = given.model
         self._adapter: Path | None = None
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> MessageServer:
-        """The server of the setting `message_server`.
-
-        Raises:
-            UserError: If a setting is unknown, missing or not allowed.
-        """
-        return cls(**MessageServerSettings.checked("message_server", settings).to_dict())
 
     def write(
         self, prompts: Sequence[str], *, max_words: int = 10, temperature: float = 0.0, seed: int | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import Self
 
 from rllib_llm_comm.chat.chat_model import TOKENS
@@ -26,6 +27,8 @@ _OWN: Mapping[str, str] = {
     "max_completion_tokens": "max_tokens",
 }
 
+REGISTERED: dict[str, Callable[..., Any]] = {}
+"""Makers of chat models of one's own, by the name that `local` gives (`local_chat.register_local_chat`)."""
 WITHOUT_EFFECT = frozenset(
     {
         "api_key_env", "ask_ahead", "budget", "cache_dir", "max_concurrent", "max_retries", "price_per_million_input",
@@ -140,6 +143,51 @@ class LocalChatSettings(AnswerSettings):
     """Answers are kept here; `None` keeps nothing."""
 
 
+class Recorded(Settings):
+    """Where the answers of a chat model are recorded."""
+
+    cassette: Name | SkipJsonSchema[Path] | None = None
+    """The recording, to which answers to new questions are added; without a chat model it is only played back."""
+    note: str = ""
+    """Of a new recording how it is made."""
+
+
+class AskedChat(Recorded, ChatSettings):
+    """A chat model behind a server, a recording, or both."""
+
+    model: Name | None = None  # type: ignore[assignment]
+    """The model's name at the server."""
+
+    @model_validator(mode="after")
+    def _require_somebody(self) -> Self:
+        if self.model is None and self.cassette is None:
+            raise UserError(
+                "`model` is missing; name the model at the server, or give `local` or a `cassette` to play back.",
+                "missing",
+            )
+        return self
+
+
+class AskedLocalChat(Recorded, LocalChatSettings):
+    """A chat model in this process, and maybe a recording."""
+
+
+class AskedOwnChat(Recorded):
+    """A chat model of one's own, which takes any settings."""
+
+    model_config = ConfigDict(extra="allow")
+
+    local: Name = Field(json_schema_extra=lambda schema: schema.update(enum=list(REGISTERED)))
+    """The name under which it is registered."""
+
+
+def _asked(chat: Any) -> str:
+    """Which of these settings of a chat model are."""
+    local = chat.get("local") if isinstance(chat, Mapping) else None
+    kind = AskedChat if local is None else AskedOwnChat if local in list(REGISTERED) else AskedLocalChat
+    return kind.__name__
+
+
 class MessageServerSettings(ServerSettings):
     """Settings of `MessageServer`, as they stand in YAML files under `message_server` (all defaults ours)."""
 
@@ -161,3 +209,25 @@ class MessageServerSettings(ServerSettings):
         if value is not None and Path(value).exists() and not Path(value).is_dir():
             raise UserError(f"`adapter_folder` is {value!r}, which is no folder.")
         return value
+
+
+if TYPE_CHECKING:
+    Chat = dict[str, Any]
+    MessageWriter = dict[str, Any]
+else:
+    Chat = Annotated[
+        Annotated[AskedChat, Tag("AskedChat")]
+        | Annotated[AskedLocalChat, Tag("AskedLocalChat")]
+        | Annotated[AskedOwnChat, Tag("AskedOwnChat")],
+        Discriminator(_asked),
+        AfterValidator(Settings.as_given),
+    ]
+    MessageWriter = Annotated[MessageServerSettings, AfterValidator(Settings.as_given)]
+
+
+class AskingChat(Settings):
+    """Settings of something that asks a chat model."""
+
+    chat: Chat = Field(examples=["chat: {model: gpt-4o}"])
+    """The chat model, as of `open_chat`: `model` and `base_url` of any endpoint with OpenAI's protocol, `local`, or
+    `cassette`, a file or a recording that comes with the package."""

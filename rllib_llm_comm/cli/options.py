@@ -81,7 +81,7 @@ def takes_settings(
         if not isinstance(given, str) or not any(map(_is_mapping, kinds)):
             return given
         typed = f"--{name.replace('_', '-')}"
-        return of_text(typed, given) if str in kinds else load_json_option(typed, given)
+        return of_text(typed, given) if str in kinds or _listed(kinds) else load_json_option(typed, given)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         """The command with one option per field, in whose place it gets the settings."""
@@ -118,6 +118,11 @@ def _is_mapping(kind: Any) -> bool:
     return typing.get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Settings))
 
 
+def _listed(kinds: Collection[Any]) -> list[str]:
+    """The values that types list."""
+    return [str(value) for one in kinds if typing.get_origin(one) is Literal for value in typing.get_args(one)]
+
+
 def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Parameter:
     kinds = _parts(field.annotation)
     default = None if field.default_factory or isinstance(field.default, tuple) else field.default
@@ -131,10 +136,10 @@ def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Param
     bounds: dict[type, Any] = {type(one): one for one in field.metadata}
     option.min = bounds[Ge].ge if Ge in bounds else None
     option.max = bounds[Le].le if Le in bounds else None
-    listed = [str(value) for one in kinds if typing.get_origin(one) is Literal for value in typing.get_args(one)]
+    words = ["NAME"] if str in kinds else _listed(kinds)
     if any(map(_is_mapping, kinds)):
-        option.metavar = option.metavar or ("NAME|JSON" if str in kinds else "JSON")
-    elif listed:
+        option.metavar = option.metavar or "|".join([*words, "JSON"])
+    elif listed := _listed(kinds):
         option.metavar = option.metavar or "|".join(listed)
     plain = [type(typing.get_args(one)[0]) if typing.get_origin(one) is Literal else one for one in kinds]
     kind: Any = next((one for one in (bool, int, float, Path) if one in plain), str)

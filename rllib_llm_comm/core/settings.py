@@ -144,6 +144,10 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         plain: dict[str, Any] = _plain(self.model_dump())
         return plain
 
+    def as_given(self) -> dict[str, Any]:
+        """The settings that were given, as they stand in a file; of a field whose value stays such a mapping."""
+        return self.model_dump(exclude_unset=True)
+
     def replace(self, **changes: Any) -> Self:
         """These settings with others in place of some; all are checked."""
         return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **changes})
@@ -245,10 +249,11 @@ def in_one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -
     problems = error.errors()
     first = min(problems, key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
     path, holder, annotation, metadata = _follow(model, first["loc"])
-    setting = ".".join([*([name] if name else []), *path])
-    if path[-1:] == ["[key]"]:
-        where = ".".join(setting.split(".")[:-2])
-        told = f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
+    names = [*([name] if name else []), *path]
+    setting = ".".join(names)
+    if first["type"] == "invalid_key" or path[-1:] == ["[key]"]:
+        where = ".".join(names[: -2 if path[-1] == "[key]" else -1])
+        told = f"`{where or 'value'}` has the key {first['input']!r}, which must be a text; write it in quotes."
         return UserError(told, "type")
     if first["type"] == "extra_forbidden":
         known = [field for field, about in holder.model_fields.items() if not about.exclude]
@@ -283,13 +288,14 @@ def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list
     holder: type[BaseModel] = model
     annotation: Any = model
     metadata: list[Any] = []
-    tried = False
+    tried = ""
     for part in location:
         options = options_of(annotation)
         if _is_union(annotation) and not tried:
-            tried = True
+            tried = str(part)
             continue
-        tried = False
+        options = [one for one in options if getattr(one, "__name__", None) == tried] or options
+        tried = ""
         path.append(str(part))
         annotation, metadata = Any, []
         for option in options:
@@ -308,7 +314,7 @@ def _is_union(annotation: Any) -> bool:
     while typing.get_origin(annotation) is Annotated:
         annotation = typing.get_args(annotation)[0]
     several = [one for one in typing.get_args(annotation) if one is not type(None)]
-    return typing.get_origin(annotation) in (Union, types.UnionType) and len(several) > 1
+    return typing.get_origin(annotation) in (Union, types.UnionType) and (len(several) > 1 or _is_union(several[0]))
 
 
 def _parts(metadata: Iterable[Any]) -> list[Any]:

@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
+from rllib_llm_comm.chat.settings import AskingChat
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.session_files import Session, read_session
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer, keeping_answers
 from rllib_llm_comm.evaluation.replay import moments_again
@@ -43,11 +43,6 @@ from rllib_llm_comm.verco.teachers.label_store import ANSWERS, DEMONSTRATIONS, L
 NONE, OWN, TEACHER = "none", "own", "teacher"
 _DECIDING = ("policy", "habit", "greedy", "unstuck")
 OF_PARTNERS = (*_DECIDING, "max_prompt_tokens")
-
-
-class _PlaysByChat(Settings):
-    chat: dict[str, Any]
-    """A chat model, as of `open_chat`."""
 
 
 class DemonstrationSettings(CollectionSettings, Trust):
@@ -182,7 +177,7 @@ def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
             "and `chat`."
         )
     if named == ["chat"]:
-        return DemonstrationPlayer(chat=_PlaysByChat.checked("player", given).chat)
+        return DemonstrationPlayer(chat=AskingChat.checked("player", given).chat)
     if named == ["sessions"]:
         people = PeopleSettings.checked("player", given)
         return DemonstrationPlayer(sessions=people.folders, names=people.people or ())

@@ -15,6 +15,7 @@ from pydantic import Field
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, asks, open_chat
 from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatModel, begun_at_once, cost_of, side_by_side
+from rllib_llm_comm.chat.settings import AskingChat
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import InGames, Seeded
@@ -72,9 +73,7 @@ def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     A killed stage goes on with the answers that it has, and the recording can be played in place of the model.
     """
-    if not asks(chat):
-        return with_recording(chat)
-    return {"cassette": str(folder / ANSWERS), **chat}
+    return {"cassette": str(folder / ANSWERS), **chat} if asks(chat) else with_recording(chat)
 
 
 def open_stage_chat(chat: Mapping[str, Any], folder: Path) -> ChatModel:
@@ -117,12 +116,8 @@ def _recording_in_words(tape: Cassette) -> str:
     return f"recording {tape.path.name} of {tape.header.get('made', 'an unknown day')} ({authors or 'none was needed'})"
 
 
-class ChatStageSettings(Seeded):
+class ChatStageSettings(AskingChat, Seeded):
     """`config:` of stages that ask a chat model."""
-
-    chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
-    """Settings of the chat model, as for `open_chat`: `model` and `base_url` of any endpoint with OpenAI's protocol,
-    `local`, or `cassette`, a file or a recording that comes with the package."""
 
 
 class QuestionStageSettings(ChatStageSettings):

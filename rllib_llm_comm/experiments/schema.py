@@ -11,7 +11,6 @@ import inspect
 import json
 import math
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -19,8 +18,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from rllib_llm_comm.chat.local_chat import REGISTERED
-from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings, MessageServerSettings
+from rllib_llm_comm.chat.settings import AskingChat
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings, settings_of
@@ -50,22 +48,28 @@ Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
 _LONGEST = 300  # characters of a description
 _REGISTRIES: Mapping[str, Registry[Any]] = {one.setting: one for one in (PLANNERS, TEACHERS, REWARDS)}
-_KINDS = (*_REGISTRIES, "chat", "message_server", "player", "pool")
+_KINDS = (*_REGISTRIES, "player", "pool")
 """Settings that are mappings, or hold some, whose keys depend on what they name."""
 # A line of a docstring's "Args" or "Attributes".
 _ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 
 
 class _Lenient(GenerateJsonSchema):
-    """Types that no file can hold allow anything."""
+    """Types that no file can hold allow anything; fields that are not for files are left out."""
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Schema:
         return {}
 
+    def field_is_present(self, field: Any) -> bool:
+        return not field.get("serialization_exclude")
+
+    def tagged_union_schema(self, schema: Any) -> Schema:
+        return {"anyOf": super().tagged_union_schema(schema)["oneOf"]}
+
 
 def file_schema() -> Schema:
     """The schema of experiment files and of study files."""
-    configs: dict[str, Schema] = {name: _stage_config(kind) for name, kind in STAGE_KINDS.items()}
+    configs: dict[str, Schema] = {name: _model(kind.model(), _REFERENCE) for name, kind in STAGE_KINDS.items()}
     texts: dict[str, Schema] = {}
     parts: dict[str, Schema] = {}
     for name in algorithm_names():
@@ -143,43 +147,32 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name.replace('/', '~1').replace(' ', '%20')}"}
 
 
-def _model(model: type[BaseModel]) -> Schema:
-    """The schema of a model, with what its fields say of them."""
-    schema = model.model_json_schema(schema_generator=_Lenient)
-    for name, about in (*schema.get("$defs", {}).items(), (model.__name__, schema)):
-        kind = next((one for one in (model, *_models_in(model)) if one.__name__ == name), None)
-        about["description"] = (inspect.getdoc(kind) or "").split("\n\n")[0] if kind else ""
-        for key in [key for key, field in kind.model_fields.items() if field.exclude] if kind else ():
-            about["properties"].pop(key, None)  # not for files
+_IN_TRAINING = (_ref("search"), _REFERENCE)
+"""What any setting of a training may be instead."""
+
+
+def _model(model: type[BaseModel], *others: Schema) -> Schema:
+    """The schema of a model, with what its fields say of them; `others` as of `_told`."""
+    schema = _told(model.model_json_schema(schema_generator=_Lenient), *others)
+    return {**schema, "description": (inspect.getdoc(model) or "").split("\n\n")[0]}
+
+
+def _told(schema: Schema, *others: Schema) -> Schema:
+    """A schema in which settings, of models within it, too, may be one of others, such as the result of a stage."""
+    for about in (*schema.get("$defs", {}).values(), schema):
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
-            value = about["properties"][key] = _of_kind(key, value)
-            said = _said(value.get("description"))
-            if key not in about.get("required", ()):  # what is not given may be written as null
-                about["properties"][key] = {**_or(value, {"type": "null"}), **said}
-            else:
-                value |= said
+            # What is not given may be written as null.
+            null: list[Schema] = [] if key in about.get("required", ()) else [{"type": "null"}]
+            about["properties"][key] = {**_or(_of_kind(key, value), *null, *others), **_said(value.get("description"))}
     return schema
 
 
-def _models_in(model: type[BaseModel]) -> list[type[BaseModel]]:
-    module = vars(sys.modules[model.__module__]).values()
-    return [one for one in module if isinstance(one, type) and issubclass(one, BaseModel)]
-
-
-def _or(schema: Schema, other: Schema) -> Schema:
-    """A setting whose value may also be something else, such as null or the result of another stage."""
+def _or(schema: Schema, *others: Schema) -> Schema:
+    """A setting whose value may also be something else."""
     kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
     rest = {key: value for key, value in schema.items() if key not in kept}
-    return {"anyOf": [rest, other], **kept} if rest else kept
-
-
-def _stage_config(kind: Any) -> Schema:
-    """The settings of a stage that trains nothing; a text may be the result of another stage."""
-    schema = _model(kind.model())
-    for key, value in schema.get("properties", {}).items():
-        schema["properties"][key] = _or(value, _REFERENCE)
-    return schema
+    return {"anyOf": [rest, *others], **kept} if rest and others else schema
 
 
 def _algorithm_config(name: str, texts: dict[str, Schema], parts: dict[str, Schema]) -> Schema:
@@ -218,13 +211,10 @@ def _setting(name: str, field: FieldInfo, parts: dict[str, Schema]) -> Schema:
     plain = TypeAdapter(Annotated[field.annotation, field]).json_schema(  # type: ignore[arg-type]
         schema_generator=_Lenient
     )
-    for part, schema in plain.pop("$defs", {}).items():
-        inner = {key: _of_kind(key, value) for key, value in schema.get("properties", {}).items()}
-        parts[part] = {**schema, "properties": inner}
+    parts |= _told(plain, *_IN_TRAINING).pop("$defs", {})
     for word in ("default", "description"):
         plain.pop(word, None)
-    allowed = [_of_kind(name, plain), _ref("search"), _REFERENCE]
-    return {"anyOf": allowed, **_said(field.description), **_shown(field.default)}
+    return {"anyOf": [_of_kind(name, plain), *_IN_TRAINING], **_said(field.description), **_shown(field.default)}
 
 
 def _of_kind(setting: str, schema: Any) -> Any:
@@ -245,25 +235,11 @@ def _of_kind(setting: str, schema: Any) -> Any:
 
 def _kinds(parts: dict[str, Schema]) -> dict[str, list[Schema]]:
     """The mappings that the settings of `_KINDS` may hold; models within settings are added to `parts`."""
-    recording: Schema = {"cassette": {"type": "string"}, "note": {"type": "string"}}
-    chats = [{"type": "object", "properties": recording, "required": ["cassette"], "additionalProperties": False}]
-    for model in (ChatSettings, LocalChatSettings):
-        asked = _keys(model, parts)
-        chats.append({**asked, "properties": {**asked["properties"], **recording}})
-    own: Schema = {"type": "object", "properties": {"local": {"enum": list(REGISTERED)}}, "required": ["local"]}
-    chats += [own] if REGISTERED else []
-    plays = {"type": "object", "properties": {"chat": _ref("keys of chat")}, "required": ["chat"]}
     partner = _keys(PartnerSettings, parts)
     played = {key: partner["properties"][key] for key in OF_PARTNERS}
     return {
         **{setting: _registered(registry, parts) for setting, registry in _REGISTRIES.items()},
-        "chat": chats,
-        "message_server": [_keys(MessageServerSettings, parts)],
-        "player": [
-            {**partner, "properties": played},
-            _keys(PeopleSettings, parts),
-            {**plays, "additionalProperties": False},
-        ],
+        "player": [{**partner, "properties": played}, _keys(PeopleSettings, parts), _keys(AskingChat, parts)],
         "pool": [partner],
     }
 
@@ -280,11 +256,9 @@ def _registered(registry: Registry[Any], parts: dict[str, Schema]) -> list[Schem
 
 def _keys(model: type[Settings], parts: dict[str, Schema]) -> Schema:
     """A mapping of the settings of a model; models within settings are added to `parts`."""
-    schema = _model(model)
+    schema = _model(model, *_IN_TRAINING)
     parts |= schema.pop("$defs", {})
-    other = {"anyOf": [_ref("search"), _REFERENCE]}
-    properties = {key: _or(value, other) for key, value in schema.get("properties", {}).items()}
-    return {"required": [], **schema, "properties": properties}
+    return {"required": [], "properties": {}, **schema}
 
 
 def _shown(default: Any) -> Schema:
@@ -299,7 +273,7 @@ def _of_rllib(name: str, default: Any, annotation: Any) -> Schema:
     bounds = {"minimum": low} if low > -math.inf else {}
     bounds |= {"maximum": high} if high < math.inf else {}
     plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
-    return {"anyOf": [plain, {"type": "null"}, _ref("search"), _REFERENCE], **bounds}
+    return {"anyOf": [plain, {"type": "null"}, *_IN_TRAINING], **bounds}
 
 
 def _entries(sources: Iterable[Any]) -> dict[str, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from rllib_llm_comm.chat.settings import MessageWriter
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, POLICY_KINDS
@@ -97,7 +98,7 @@ class Loading(LongestPrompt, Trust):
     """Another message mode: none, student, teacher, other_moments, other_fact, constant, menu or swapped."""
     teacher: str | dict[str, Any] | None = None
     """Who speaks with messages "teacher": scripted, or a mapping with `name` and settings."""
-    message_server: str | dict[str, Any] | None = None
+    message_server: Literal["none"] | MessageWriter | None = None
     """Who writes messages: a mapping with `base_url`, ..., or "none": the policy itself."""
     base_model: str | None = None
     """Where the base model lies, if not where it lay in training."""
@@ -111,7 +112,7 @@ class Loading(LongestPrompt, Trust):
         Raises:
             UserError: If one is not allowed.
         """
-        POLICY_KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
+        POLICY_KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.base_model)
 
     def load(
         self, path: str | Path, reference: str | None = None, max_prompt_tokens: int | None = None

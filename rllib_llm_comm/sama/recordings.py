@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.cassettes import Cassette, asks, check_chat
+from rllib_llm_comm.chat.cassettes import Cassette, asks
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
@@ -82,16 +82,14 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
     return shipped
 
 
-def with_recording(chat: object) -> dict[str, Any]:
+def with_recording(chat: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a chat model; those that only play a recording have its path, where they name one of the package.
 
     Raises:
-        UserError: If they cannot be such settings, or there is no such recording.
+        UserError: If there is no such recording.
     """
-    given = check_chat(chat)
-    if asks(given) or not given.get("cassette"):
-        return given
-    return {**given, "cassette": str(find_recording(given["cassette"]))}
+    played = not asks(chat) and chat.get("cassette")
+    return {**chat, "cassette": str(find_recording(chat["cassette"]))} if played else dict(chat)
 
 
 ANSWERS_TO = "answers_to"

@@ -84,7 +84,7 @@ class MessageProtocol:
         self.telling_words: tuple[str, ...] = ()
         self._random = random.Random(seed)
         self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
-        self._server = MessageServer.from_settings(settings.message_server) if settings.message_server else None
+        self._server = MessageServer(**settings.message_server) if settings.message_server else None
         loads = self._server is not None and self._server.adapter_folder is not None
         self._served = ServedAdapter(self._server) if self._server is not None and loads else None
         self._known: Memo[str] = Memo(_REMEMBERED)

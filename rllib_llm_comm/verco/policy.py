@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError, one_line, require_choice
 from rllib_llm_comm.core.places import fetched
 from rllib_llm_comm.core.weights import read_weights
@@ -98,12 +97,7 @@ class LanguagePolicy(TalkingPolicy):
         self._memory = EpisodeMemory(np.random.default_rng())
 
     @staticmethod
-    def check_options(
-        messages: str | None,
-        teacher: str | Mapping[str, Any] | None,
-        message_server: str | Mapping[str, Any] | None,
-        base_model: str | None,
-    ) -> None:
+    def check_options(messages: str | None, teacher: str | Mapping[str, Any] | None, base_model: str | None) -> None:
         """Refuses arguments of `load` that fit no checkpoint; nothing is loaded.
 
         Raises:
@@ -113,10 +107,6 @@ class LanguagePolicy(TalkingPolicy):
             require_choice("messages", messages, MESSAGE_MODES)
         if teacher is not None:
             make_teacher(teacher)
-        if isinstance(message_server, Mapping):
-            MessageServer.from_settings(message_server)
-        elif message_server is not None:
-            require_choice("message_server", message_server, ("none",))
         if base_model is not None:
             check_base_model(base_model)
 

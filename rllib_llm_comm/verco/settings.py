@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.settings import MessageServerSettings
+from rllib_llm_comm.chat.settings import MessageWriter
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.settings import FreshWeights, Settings, Several
 from rllib_llm_comm.language.chat_template import PROMPT_DATE, check_prompt_date
@@ -176,16 +176,9 @@ class CommunicationSettings(Settings):
     train_messages: bool = False
     """True if PPO trains the message adapter, too, on the joint probability of message and action (`"student"` or
     `"menu"`, `message_temperature` 1). Verco: no."""
-    message_server: dict[str, Any] | None = None
+    message_server: MessageWriter | None = None
     """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server (vLLM), that writes
     the student's messages in place of the module; `None` for the module itself (ours)."""
-
-    @field_validator("message_server")
-    @classmethod
-    def _a_server(cls, value: Any) -> Any:
-        if value is not None:
-            MessageServerSettings.from_mapping(value)
-        return value
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -165,11 +165,11 @@ def test_a_cut_answer_is_recorded_as_such_and_asked_again_where_there_is_more_ro
 def test_settings_are_checked(tmp_path):
     none = str(tmp_path / "none.jsonl")
     for given, wrong in (
-        ({"cassette": none}, ("", "invalid", "does not exist")), ({"cassette": 5}, ("cassette",)),
-        ({"cassette": ""}, ("cassette",)),
-        ({}, ("model", "missing")),
-        ({"modle": 3, "cassette": none}, ("modle", "unknown", "'model'")),
-        ("gpt-4o", ("chat",)), ({"model": "tiny", "dtype": "float32"}, ("dtype", "unknown")),
+        ({"cassette": none}, ("", "invalid", "does not exist")), ({"cassette": 5}, ("chat.cassette", "type")),
+        ({"cassette": ""}, ("chat.cassette", "range")), ({"model": "tiny", "cassette": 5}, ("chat.cassette", "type")),
+        ({}, ("chat.model", "missing")), ({5: "tiny"}, ("chat", "type", "has the key 5")),
+        ({"modle": 3, "cassette": none}, ("chat.modle", "unknown", "'model'")),
+        ("gpt-4o", ("chat", "type")), ({"model": "tiny", "dtype": "float32"}, ("chat.dtype", "unknown")),
     ):  # fmt: skip
         with refused(*wrong):
             open_chat(given)

@@ -122,9 +122,9 @@ def test_it_can_be_recorded_and_its_answers_kept(folder, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "wrong"),
     [
-        ({"model": "y"}, ("local", "invalid", "only one")),
-        ({"max_tokens": 0}, ("max_tokens", "range")),
-        ({"budget": 1}, ("budget", "unknown")),
+        ({"model": "y"}, ("chat.model", "unknown")),
+        ({"max_tokens": 0}, ("chat.max_tokens", "range")),
+        ({"budget": 1}, ("chat.budget", "unknown")),
     ],
 )
 def test_wrong_settings_are_told(asked, wrong):

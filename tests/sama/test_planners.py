@@ -94,11 +94,12 @@ CHAT, SAMA = {"name": "chat", **MODEL}, {"name": "sama", **MODEL}
         ({"name": "scripted", "examples": 1}, ("planner.examples", "unknown")),
         ({"name": "random", "seed": -1}, ("planner.seed", "range")),
         ({"name": "guessing", "seed": -1}, ("planner.seed", "range")),
-        ({"name": "cassette"}, ("planner", "missing", "`cassette` is not set")),
+        ({"name": "cassette"}, ("planner.cassette", "missing")),
         ({"name": "cassette", "cassette": 5}, ("planner.cassette", "type")),
-        ({"name": "chat"}, ("planner", "missing", "`chat` is not set")),
+        ({"name": "chat"}, ("planner.chat", "missing")),
         ({"name": "chat", "chat": "gpt-4o"}, ("planner.chat", "type")),
-        ({"name": "chat", "chat": {"cassette": 5}}, ("cassette",)),
+        ({"name": "chat", "chat": {"cassette": 5}}, ("planner.chat.cassette", "type")),
+        ({"name": "sama", "chat": {"model": "m", "temprature": 0}}, ("planner.chat.temprature", "unknown")),
         ({**CHAT, "exampels": 1}, ("planner.exampels", "unknown", "Did you mean 'examples'")),
         ({**CHAT, "examples": 2}, ("planner.examples", "choice")),
         ({**CHAT, "irrelevant_examples": 2}, ("planner.irrelevant_examples", "choice")),
@@ -272,7 +273,7 @@ def test_a_planner_of_ones_own_that_asks_has_the_settings_of_chat_and_what_sama_
     register_planner("hurried", Hurried)
     with refused("planner.exampels", "unknown"):
         make_planner({"name": "hurried", "exampels": 1})
-    with refused("planner", "missing", "'hurried'"):
+    with refused("planner.chat", "missing"):
         make_planner("hurried")
     with refused("settings_model"):
         register_planner("other", type("Other", (ChatPlanner,), {"settings_model": AnySettings}))

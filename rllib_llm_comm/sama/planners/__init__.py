@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import Field, create_model
 
 from rllib_llm_comm.chat.answers import any_answer, form_in
-from rllib_llm_comm.chat.cassettes import asks, check_chat, describe_recording, open_chat
+from rllib_llm_comm.chat.cassettes import asks, describe_recording, open_chat
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
+from rllib_llm_comm.chat.settings import Chat
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings
@@ -50,10 +51,10 @@ class RecordedPlanSettings(ChatPlanSettings):
 
 
 _SOURCES: Mapping[str, Any] = {
-    "chat": (Mapping[str, Any] | None, Field(default=None, description="The chat model, as for `open_chat`.")),
+    "chat": (Chat | None, Field(None, description="The chat model, as for `open_chat`.")),
     "cassette": (
         str | Path | None,
-        Field(default=None, description="The recording: a path, or the name of one that comes with the package."),
+        Field(None, description="The recording: a path, or the name of one that comes with the package."),
     ),
 }
 
@@ -71,11 +72,16 @@ class _AskingModel:
         """Whose docstring says what it is."""
         return self.how if self.planner is ChatPlanner else self.planner
 
+    @property
+    def source(self) -> str:
+        """Name of the setting that says whom it asks."""
+        return "cassette" if self.how is RecordedPlanSettings else "chat"
+
     @cached_property
     def settings_model(self) -> type[Settings]:
         """The planner's settings, and whom it asks; a chat model that is given takes its place."""
-        source = "cassette" if self.how is RecordedPlanSettings else "chat"
-        made: type[Settings] = create_model(self.how.__name__, __base__=self.how, **{source: _SOURCES[source]})
+        asked = {self.source: _SOURCES[self.source]}
+        made: type[Settings] = create_model(self.how.__name__, __base__=self.how, **asked)
         return made
 
     def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
@@ -85,19 +91,12 @@ class _AskingModel:
         return self.planner(asked, settings)
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
-        if self.how is RecordedPlanSettings:
-            if not given.get("cassette"):
-                raise UserError(
-                    "`planner` is 'cassette' but `cassette` is not set; give the path of a recording.", "missing"
-                )
-            return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
-        if not given.get("chat"):
-            raise UserError(
-                f"`planner` is {self.name!r} but `chat` is not set; give the chat model's settings, such as "
-                "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}.",
-                "missing",
-            )
-        return open_chat(with_recording(given["chat"]))
+        told = self.settings_model.checked("planner", {key: one for key, one in given.items() if key != "name"})
+        asked = getattr(told, self.source)
+        if asked is None:
+            example = "{model: gpt-4o}" if self.source == "chat" else "plans.jsonl"
+            raise UserError(f"`planner.{self.source}` is missing; give for example `{example}`.", "missing")
+        return open_chat(with_recording({"cassette": asked} if self.source == "cassette" else asked))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_checked,
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import JUDGE as JUDGING
 from rllib_llm_comm.chat.chat_model import REWARD_CODE, ChatError, ChatModel, asking_for, count_scope
+from rllib_llm_comm.chat.settings import AskingChat
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.core.places import local_path
@@ -563,22 +564,18 @@ class CodeRewardSettings(Settings):
     done; "error": the run ends."""
 
 
-class ChatRewardSettings(Settings):
-    """Settings of `subgoal_rewards` with the name "chat"."""
+class ChatRewardSettings(AskingChat):
+    """Settings of `subgoal_rewards` with the name "chat"; `chat` writes the code."""
 
-    chat: Annotated[Mapping[str, Any], Field(min_length=1)] = Field(examples=["{model: gpt-4o}"])
-    """The chat model that writes the code, as of `open_chat`."""
     path: Annotated[str, Field(min_length=1)] | os.PathLike[str] | None = None
     """A folder in which the code is kept, for "code" and for later runs; None keeps none."""
     fallback: Fallback = "rules"
     """As of "code"; after a request that failed, until the subgoal is given again."""
 
 
-class JudgeRewardSettings(Settings):
-    """Settings of `subgoal_rewards` with the name "judge"."""
+class JudgeRewardSettings(AskingChat):
+    """Settings of `subgoal_rewards` with the name "judge"; `chat` judges."""
 
-    chat: Annotated[Mapping[str, Any], Field(min_length=1)] = Field(examples=["{model: gpt-4o}"])
-    """The chat model that judges, as of `open_chat`."""
     fallback: Fallback = "none"
     """What counts where it says neither yes nor no, or a request failed. "none": the subgoal is not done in this step;
     "rules": the game's exact test; "error": the run ends."""
