@@ -19,7 +19,8 @@ from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 from rllib_llm_comm.policies.seated_policy import PartnerSeats
-from rllib_llm_comm.rl import partners
+from rllib_llm_comm.rl import partners_and_planning
+from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.connectors import MAILBOX
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from tests.refusal import refused
@@ -204,7 +205,7 @@ def test_partners_of_all_games_are_asked_together_and_do_what_each_would_alone(
     together = rolled_out(pool, busy)
     assert max(rows) > 1
     rows.clear()
-    monkeypatch.setattr(partners, "PartnerSeats", lambda *args: PartnerSeats(*args[:4]))
+    monkeypatch.setattr(partners_and_planning, "PartnerSeats", lambda *args: PartnerSeats(*args[:4]))
     apart = rolled_out(pool, busy)
     assert set(rows) == {1} and len(together) == len(apart) > 8
     for (agent, actions, heard), (other, wanted, expected) in zip(together, apart, strict=True):
