@@ -43,14 +43,14 @@ from rllib_llm_comm.language.scoring import MASKED, prompt_features, score_candi
 from rllib_llm_comm.rl.multi_agent_ppo import adamw
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
-    MESSAGE_IDS,
-    MESSAGE_LABELS,
+    LABEL_IDS,
+    LABEL_TARGETS,
     ObservationEncoder,
     TextObservation,
     encode_examples,
     read_observation,
 )
-from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
+from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 MOST_GB_7B = 24.0
@@ -250,7 +250,7 @@ class Work:
     def supervised(self) -> None:
         """A step of the message adapter on labels."""
         self.optimizers["message"].zero_grad()
-        log_probs, _ = message_log_probs(self.model, self.labels[MESSAGE_IDS], self.labels[MESSAGE_LABELS])
+        log_probs, _ = label_log_probs(self.model, self.labels[LABEL_IDS], self.labels[LABEL_TARGETS])
         (-log_probs.sum() / self.rows).backward()
         self.optimizers["message"].step()
 

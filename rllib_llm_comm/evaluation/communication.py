@@ -28,7 +28,7 @@ from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.decision import Decision, Hearing, Judge, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
-from rllib_llm_comm.verco.encoding import TextObservation, UtteranceEncoder, read_observation
+from rllib_llm_comm.verco.encoding import MessageEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings
@@ -141,13 +141,13 @@ def _divergence(
     menu: Sequence[str],
 ) -> np.ndarray:
     settings = network.settings
-    encoder = UtteranceEncoder(network.lm.base, settings.max_prompt_tokens, max_words, menu, settings.templates)
+    encoder = MessageEncoder(network.lm.base, settings.max_prompt_tokens, max_words, menu, settings.templates)
     rows = [encoder.encode(view, message) for view, message in zip(views, said, strict=True)]
     found = []
     for start in range(0, len(rows), _SCORED_AT_ONCE):
         part = rows[start : start + _SCORED_AT_ONCE]
         batch = {name: torch.from_numpy(np.stack([row[name] for row in part])) for name in part[0]}
-        found.append(network.utterance_terms(batch, kl=True).kl.cpu().numpy())
+        found.append(network.message_terms(batch, kl=True).kl.cpu().numpy())
     return np.concatenate(found)
 
 

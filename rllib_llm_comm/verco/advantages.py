@@ -29,7 +29,7 @@ from rllib_llm_comm.rl.train_batch import (
     rewards_of,
     standardized,
 )
-from rllib_llm_comm.verco.encoding import UTTERANCE_MOMENT
+from rllib_llm_comm.verco.encoding import MESSAGE_MOMENT
 
 # ---- of episodes against their group ----------------------------------------------------------------------------
 
@@ -320,10 +320,10 @@ class MessageCredit(ConnectorV2):
         # By episode and agent: module, rows, moments and advantages of its decisions.
         talks: dict[Hashable, dict[Hashable, list[tuple[str, np.ndarray, np.ndarray, np.ndarray]]]] = defaultdict(dict)
         for module_id, rows in batch.items():
-            if RAW_ADVANTAGES not in rows or UTTERANCE_MOMENT not in rows[Columns.OBS]:
+            if RAW_ADVANTAGES not in rows or MESSAGE_MOMENT not in rows[Columns.OBS]:
                 continue
             raw = rows.pop(RAW_ADVANTAGES).cpu().numpy()
-            moments = rows[Columns.OBS][UTTERANCE_MOMENT][:, 0].cpu().numpy()
+            moments = rows[Columns.OBS][MESSAGE_MOMENT][:, 0].cpu().numpy()
             begin = 0
             for single, _ in in_order(episodes_of_module(self, episodes, module_id)):
                 own = np.arange(begin, begin + len(single) - 1)  # as in SemiMarkovGAE: one row was added
@@ -335,9 +335,9 @@ class MessageCredit(ConnectorV2):
 
     def _write(self, batch: dict[str, Any], talks: Mapping[Hashable, Mapping[Hashable, list[Any]]]) -> None:
         credits = {
-            module_id: np.full(len(rows[Columns.OBS][UTTERANCE_MOMENT]), np.nan)
+            module_id: np.full(len(rows[Columns.OBS][MESSAGE_MOMENT]), np.nan)
             for module_id, rows in batch.items()
-            if UTTERANCE_MOMENT in rows[Columns.OBS]
+            if MESSAGE_MOMENT in rows[Columns.OBS]
         }
         for agents in talks.values():
             joined = {agent: [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]
@@ -351,5 +351,5 @@ class MessageCredit(ConnectorV2):
             for agent, parts in agents.items():
                 credits[parts[0][0]][joined[agent][0][order[agent]]] = found[agent]
         for module_id, values in credits.items():
-            device = batch[module_id][Columns.OBS][UTTERANCE_MOMENT].device
+            device = batch[module_id][Columns.OBS][MESSAGE_MOMENT].device
             batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(standardized(values, self.floor), device=device)

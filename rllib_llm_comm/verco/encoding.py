@@ -1,7 +1,7 @@
 """From words to the arrays that the module reads, and their spaces: observations, and messages that are learned from.
 
-Of messages there are two kinds. A label is the message that a teacher would write. An utterance is a message that an
-agent wrote in a roll-out, with the token ids that were drawn, or its choice from a menu, as columns of the observation.
+Names with LABEL are of the message that a teacher would write; those with MESSAGE of what an agent wrote in a roll-out:
+the token ids that were drawn, or its choice from a menu, as columns of the observation.
 """
 
 from __future__ import annotations
@@ -247,8 +247,8 @@ def _require_room(count: int, room: int, setting: str, what: str) -> None:
 # ---- labels -----------------------------------------------------------------------------------------------------
 
 
-MESSAGE_IDS = "message_ids"
-MESSAGE_LABELS = "message_labels"
+LABEL_IDS = "label_ids"
+LABEL_TARGETS = "label_targets"
 IGNORED = -100
 
 
@@ -261,7 +261,7 @@ def encode_examples(
     and end with the end token, or after `max_labels` tokens.
 
     Returns:
-        `message_ids` (B, T) int32, padded on the right, and `message_labels` (B, T) int32, -100
+        `label_ids` (B, T) int32, padded on the right, and `label_targets` (B, T) int32, -100
         where nothing is learned.
 
     Raises:
@@ -280,18 +280,18 @@ def encode_examples(
     for index, (head, tail) in enumerate(rows):
         ids[index, : len(head) + len(tail)] = head + tail
         labels[index, len(head) : len(head) + len(tail)] = tail
-    return {MESSAGE_IDS: ids, MESSAGE_LABELS: labels}
+    return {LABEL_IDS: ids, LABEL_TARGETS: labels}
 
 
-# ---- utterances -------------------------------------------------------------------------------------------------
+# ---- messages of a roll-out -------------------------------------------------------------------------------------
 
 
-UTTERANCE_IDS = "utterance_ids"
-UTTERANCE_TARGETS = "utterance_targets"
+MESSAGE_IDS = "message_ids"
+MESSAGE_TARGETS = "message_targets"
 MENU_IDS = "menu_ids"
-UTTERANCE_CHOICE = "utterance_choice"
-UTTERANCE_LOGP = "utterance_logp"
-UTTERANCE_MOMENT = "utterance_moment"
+MESSAGE_CHOICE = "message_choice"
+MESSAGE_LOGP = "message_logp"
+MESSAGE_MOMENT = "message_moment"
 SILENT = -1
 
 
@@ -304,8 +304,8 @@ def encode_menu(base: BaseModel, menu: Sequence[str], templates: PromptTemplates
     return ids
 
 
-class UtteranceEncoder:
-    """Writes utterances as arrays of an observation.
+class MessageEncoder:
+    """Writes messages as arrays of an observation.
 
     Args:
         base: Its tokenizer is used.
@@ -333,16 +333,16 @@ class UtteranceEncoder:
         """The spaces of the arrays."""
         row = gym.spaces.Box(PAD, _TOP, (self._width,), np.int32)
         common = {
-            UTTERANCE_IDS: row,
-            UTTERANCE_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
-            UTTERANCE_MOMENT: gym.spaces.Box(0, _TOP, (1,), np.int32),
+            MESSAGE_IDS: row,
+            MESSAGE_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
+            MESSAGE_MOMENT: gym.spaces.Box(0, _TOP, (1,), np.int32),
         }
         if self._menu_ids is None:
-            return {**common, UTTERANCE_TARGETS: gym.spaces.Box(IGNORED, _TOP, (self._width,), np.int32)}
+            return {**common, MESSAGE_TARGETS: gym.spaces.Box(IGNORED, _TOP, (self._width,), np.int32)}
         return {
             **common,
             MENU_IDS: gym.spaces.Box(PAD, _TOP, self._menu_ids.shape, np.int32),
-            UTTERANCE_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
+            MESSAGE_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
         }
 
     def encode(self, view: TextObservation, said: Written | None, moment: int = 0) -> dict[str, np.ndarray]:
@@ -361,15 +361,15 @@ class UtteranceEncoder:
         ids = np.full(self._width, PAD, np.int32)
         ids[: len(prompt)] = prompt
         arrays: dict[str, np.ndarray] = {
-            UTTERANCE_IDS: ids,
-            UTTERANCE_LOGP: np.zeros(1, np.float32),
-            UTTERANCE_MOMENT: np.array([moment], np.int32),
+            MESSAGE_IDS: ids,
+            MESSAGE_LOGP: np.zeros(1, np.float32),
+            MESSAGE_MOMENT: np.array([moment], np.int32),
         }
         if self._menu_ids is not None:
             choice = SILENT if said is None else self._menu.index(said.text)
-            return {**arrays, MENU_IDS: self._menu_ids, UTTERANCE_CHOICE: np.array([choice], np.int32)}
+            return {**arrays, MENU_IDS: self._menu_ids, MESSAGE_CHOICE: np.array([choice], np.int32)}
         labels = np.full(self._width, IGNORED, np.int32)
         if said is not None:
             end = len(prompt) + len(said.ids)
             ids[len(prompt) : end] = labels[len(prompt) : end] = said.ids
-        return {**arrays, UTTERANCE_TARGETS: labels}
+        return {**arrays, MESSAGE_TARGETS: labels}

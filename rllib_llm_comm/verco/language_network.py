@@ -1,6 +1,6 @@
 """The agents' network without RLlib: one frozen language model, two adapters and a critic; several in one batch.
 
-With it the log-probabilities of messages: of a teacher's labels (Verco Eq. 1), and of utterances, which PPO may train.
+With it the log-probabilities of a teacher's labels (Verco Eq. 1), and of messages of a roll-out, which PPO may train.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     IGNORED,
     MENU_IDS,
+    MESSAGE_CHOICE,
+    MESSAGE_IDS,
+    MESSAGE_TARGETS,
     SILENT,
-    UTTERANCE_CHOICE,
-    UTTERANCE_IDS,
-    UTTERANCE_TARGETS,
     encode_menu,
 )
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -193,37 +193,37 @@ class LanguageNetwork:
         """
 
         def compute(rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            own = rows[UTTERANCE_IDS]
+            own = rows[MESSAGE_IDS]
             everything = torch.ones(len(own), len(menu), dtype=torch.bool)
             return self._engine.scores(self.lm, own, menu.expand(len(own), -1, -1), everything, role=role)
 
         if torch.is_grad_enabled() or not self._engine.remembers:
-            return compute({UTTERANCE_IDS: prompts})
+            return compute({MESSAGE_IDS: prompts})
         self._menus[role].require((self.lm.stamp(role), menu.cpu().numpy().tobytes()))
-        return _remembered(self._menus[role], {UTTERANCE_IDS: prompts.int()}, compute).to(self.lm.device)
+        return _remembered(self._menus[role], {MESSAGE_IDS: prompts.int()}, compute).to(self.lm.device)
 
-    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> UtteranceTerms:
-        """Log-probability, entropy and KL divergence of utterances; differentiable in the message adapter's weights.
+    def message_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> MessageTerms:
+        """Log-probability, entropy and KL divergence of messages; differentiable in the message adapter's weights.
 
         Equal rows are computed once.
 
         Args:
-            observations: Batched arrays of an `UtteranceEncoder`.
+            observations: Batched arrays of an `MessageEncoder`.
             kl: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
                 gradients are recorded.
 
         Returns:
             The terms, on the inputs' device.
         """
-        device = observations[UTTERANCE_IDS].device
+        device = observations[MESSAGE_IDS].device
         spoke = spoken(observations)
         if not spoke.any():
             nothing = torch.zeros(len(spoke), device=device)
-            return UtteranceTerms(nothing, nothing, nothing, spoke)
+            return MessageTerms(nothing, nothing, nothing, spoke)
         menu = observations[MENU_IDS][0] if MENU_IDS in observations else None
-        names = (UTTERANCE_IDS, UTTERANCE_TARGETS if menu is None else UTTERANCE_CHOICE)
+        names = (MESSAGE_IDS, MESSAGE_TARGETS if menu is None else MESSAGE_CHOICE)
         rows, inverse = distinct_rows(torch.cat([observations[name][spoke].long().cpu() for name in names], dim=1))
-        width = observations[UTTERANCE_IDS].shape[1]
+        width = observations[MESSAGE_IDS].shape[1]
         ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
         wanted = torch.is_grad_enabled() if kl is None else kl
         reference = REFERENCE in self.lm.roles and wanted
@@ -240,7 +240,7 @@ class LanguageNetwork:
             torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
             for term in by_parts(part, (ids, said), parts)
         )
-        return UtteranceTerms(log_probs, entropy, divergence, spoke)
+        return MessageTerms(log_probs, entropy, divergence, spoke)
 
     def _free_terms(self, ids: torch.Tensor, labels: torch.Tensor, with_reference: bool) -> tuple[torch.Tensor, ...]:
         row, column, logits = label_logits(self.lm, ids, labels)
@@ -321,18 +321,18 @@ class LanguageNetwork:
         """Splits a minibatch so that no part's distinct texts have more than `micro_batch_tokens`.
 
         Args:
-            observations: Batched arrays of `encoded_space`, with those of an `UtteranceEncoder` if messages are
+            observations: Batched arrays of `encoded_space`, with those of an `MessageEncoder` if messages are
                 trained.
 
         Returns:
             Row numbers of each part; every row is in exactly one.
         """
-        said = [name for name in (UTTERANCE_IDS, UTTERANCE_TARGETS, UTTERANCE_CHOICE) if name in observations]
+        said = [name for name in (MESSAGE_IDS, MESSAGE_TARGETS, MESSAGE_CHOICE) if name in observations]
         names = [PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK, *said]
         if self.micro_batch_tokens is None:
             return [torch.arange(len(observations[PROMPT_IDS]))]
         columns = {name: observations[name].flatten(1).long().cpu() for name in names}
-        read = [(columns[name] != PAD).sum(1) for name in (PROMPT_IDS, CANDIDATE_IDS, UTTERANCE_IDS) if name in columns]
+        read = [(columns[name] != PAD).sum(1) for name in (PROMPT_IDS, CANDIDATE_IDS, MESSAGE_IDS) if name in columns]
         rows = torch.cat(list(columns.values()), dim=1)
         return micro_batches(rows, torch.stack(read).sum(0), self.micro_batch_tokens)
 
@@ -450,9 +450,7 @@ def _row_keys(arrays: Iterable[torch.Tensor]) -> list[bytes]:
 # ---- messages ---------------------------------------------------------------------------------------------------
 
 
-def message_log_probs(
-    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def label_log_probs(model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probability of every label token under the message adapter; differentiable.
 
     Args:
@@ -519,14 +517,14 @@ def _dropout(model: AdaptedModel) -> Iterator[None]:
 
 
 def spoken(observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """True (B,) for rows with a message, of batched arrays of an `UtteranceEncoder`."""
+    """True (B,) for rows with a message, of batched arrays of an `MessageEncoder`."""
     if MENU_IDS in observations:
-        return observations[UTTERANCE_CHOICE][:, 0] != SILENT
-    return (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
+        return observations[MESSAGE_CHOICE][:, 0] != SILENT
+    return (observations[MESSAGE_TARGETS] != IGNORED).any(1)
 
 
 @dataclass(frozen=True)
-class UtteranceTerms:
+class MessageTerms:
     """Terms of the loss of messages under the present adapter, row by row (B,); 0 in rows without a message.
 
     Attributes:

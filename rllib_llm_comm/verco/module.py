@@ -59,18 +59,23 @@ from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 from rllib_llm_comm.rl.train_batch import CRITIC_FEATURES
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
-    MESSAGE_IDS,
-    MESSAGE_LABELS,
+    LABEL_IDS,
+    LABEL_TARGETS,
+    MESSAGE_LOGP,
     TEXT,
-    UTTERANCE_LOGP,
+    MessageEncoder,
     ObservationEncoder,
     TextObservation,
-    UtteranceEncoder,
     encoded_space,
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork, base_of, message_log_probs
+from rllib_llm_comm.verco.language_network import (
+    BatchedNetworks,
+    LanguageNetwork,
+    base_of,
+    label_log_probs,
+)
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, other_prompts, policy_files, tell_once
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, SHUFFLED, CommunicationSettings, LanguageModelSettings
@@ -81,11 +86,11 @@ logger = logging.getLogger(__name__)
 # ---- the module -----------------------------------------------------------------------------------------------------
 
 
+LABEL_LOG_PROBS = "label_log_probs"
+LABEL_HITS = "label_hits"
 MESSAGE_LOG_PROBS = "message_log_probs"
-MESSAGE_HITS = "message_hits"
-UTTERANCE_LOG_PROBS = "utterance_log_probs"
-UTTERANCE_ENTROPY = "utterance_entropy"
-UTTERANCE_KL = "utterance_kl"
+MESSAGE_ENTROPY = "message_entropy"
+MESSAGE_KL = "message_kl"
 KL_COEFF = "kl_coeff"
 _LEAST_TOKENS = 64  # of a micro-batch; a GPU that does not hold so many is too small for the model
 
@@ -179,7 +184,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         """The trainable parameters of the action adapter."""
         return self._trainable(ACTION)
 
-    def speaker_parameters(self) -> list[nn.Parameter]:
+    def message_parameters(self) -> list[nn.Parameter]:
         """The trainable parameters of the message adapter."""
         return self._trainable(MESSAGE)
 
@@ -233,14 +238,14 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
 
     @override(TorchRLModule)
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        if MESSAGE_IDS in batch:
-            log_probs, hits = message_log_probs(self.network.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
-            return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
+        if LABEL_IDS in batch:
+            log_probs, hits = label_log_probs(self.network.lm, batch[LABEL_IDS], batch[LABEL_TARGETS])
+            return {LABEL_LOG_PROBS: log_probs, LABEL_HITS: hits}
         out = {Columns.ACTION_DIST_INPUTS: self.network.logits(batch[Columns.OBS])}
-        if UTTERANCE_LOGP in batch[Columns.OBS]:
-            terms = self.network.utterance_terms(batch[Columns.OBS])
-            out[UTTERANCE_LOG_PROBS] = terms.log_probs
-            out[UTTERANCE_ENTROPY], out[UTTERANCE_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
+        if MESSAGE_LOGP in batch[Columns.OBS]:
+            terms = self.network.message_terms(batch[Columns.OBS])
+            out[MESSAGE_LOG_PROBS] = terms.log_probs
+            out[MESSAGE_ENTROPY], out[MESSAGE_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
         return out
 
     @override(ValueFunctionAPI)
@@ -361,7 +366,7 @@ class MessageExchange(ConnectorV2):
         self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
-        self._utterances: UtteranceEncoder | None = None
+        self._messages: MessageEncoder | None = None
         self._batched = BatchedNetworks([])
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
@@ -390,8 +395,8 @@ class MessageExchange(ConnectorV2):
                     "per candidate phrase."
                 )
             encoded = encoded_space(self._settings, int(action_space.n))
-            utterances = self._utterance_encoder().space() if self._communication.train_messages else {}
-            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **utterances})
+            trained = self._message_encoder().space() if self._communication.train_messages else {}
+            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **trained})
         return gym.spaces.Dict(spaces)
 
     @override(ConnectorV2)
@@ -428,11 +433,11 @@ class MessageExchange(ConnectorV2):
         said = self._write(rl_module, speaking, observations, greedy)
         replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
         message_of = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
-        utterances = self._utterance_arrays(rl_module, waiting, observations, message_of)
+        trained = self._message_arrays(rl_module, waiting, observations, message_of)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
             encoder = self._encoder(rl_module, episode.module_for(agent))
-            arrays = {**encoder.encode(observations[id(single)], heard), **utterances.get(id(single), {})}
+            arrays = {**encoder.encode(observations[id(single)], heard), **trained.get(id(single), {})}
             if (seen := single.observations).finalized:
                 single.set_observations(at_indices=-1, new_data=arrays)
             else:
@@ -486,7 +491,7 @@ class MessageExchange(ConnectorV2):
         self._message_protocol().speak(speakers, write_and_keep, greedy)
         return drawn
 
-    def _utterance_arrays(
+    def _message_arrays(
         self,
         rl_module: RLModule,
         waiting: Sequence[_Entry],
@@ -500,25 +505,25 @@ class MessageExchange(ConnectorV2):
         by_module: dict[str, list[int]] = {}
         for episode, agent, single in waiting:
             message = message_of.get(id(single))
-            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], message, episode.env_t)
+            found[id(single)] = self._message_encoder().encode(observations[id(single)], message, episode.env_t)
             by_module.setdefault(episode.module_for(agent), []).append(id(single))
         for module_id, keys in by_module.items():
-            names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]
+            names = [name for name in found[keys[0]] if name != MESSAGE_LOGP]
             batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
             with torch.no_grad():
-                log_probs = _unwrapped(rl_module, module_id).network.utterance_terms(batch).log_probs
+                log_probs = _unwrapped(rl_module, module_id).network.message_terms(batch).log_probs
             for key, value in zip(keys, log_probs.tolist(), strict=True):
-                found[key] = {**found[key], UTTERANCE_LOGP: np.array([value], np.float32)}
+                found[key] = {**found[key], MESSAGE_LOGP: np.array([value], np.float32)}
         return found
 
-    def _utterance_encoder(self) -> UtteranceEncoder:
-        if self._utterances is None:
+    def _message_encoder(self) -> MessageEncoder:
+        if self._messages is None:
             menu = self._communication.message_menu if self._communication.messages == "menu" else ()
             max_words = self._communication.max_message_words
-            self._utterances = UtteranceEncoder(
+            self._messages = MessageEncoder(
                 base_of(self._settings), self._settings.max_prompt_tokens, max_words, menu, self._settings.templates
             )
-        return self._utterances
+        return self._messages
 
     def _message_protocol(self) -> MessageProtocol:
         if self._protocol is None:

@@ -58,7 +58,7 @@ from rllib_llm_comm.rl.strict_config import SHARED_POLICY, with_defaults
 from rllib_llm_comm.rl.train_batch import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.verco.encoding import (
     IGNORED,
-    MESSAGE_LABELS,
+    LABEL_TARGETS,
     ObservationEncoder,
     TextObservation,
     encode_examples,
@@ -66,8 +66,8 @@ from rllib_llm_comm.verco.encoding import (
 )
 from rllib_llm_comm.verco.language_network import base_of
 from rllib_llm_comm.verco.module import (
-    MESSAGE_HITS,
-    MESSAGE_LOG_PROBS,
+    LABEL_HITS,
+    LABEL_LOG_PROBS,
     AdapterCheckpointMixin,
     LanguageModelConfigMixin,
     LLMCommModule,
@@ -366,7 +366,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         """Cross entropy of one minibatch."""
         log_probs, hits = learned_terms(batch, fwd_out)
         loss = -log_probs.mean()
-        accuracy = "train_token_accuracy" if MESSAGE_LABELS in batch else "train_top_1"
+        accuracy = "train_token_accuracy" if LABEL_TARGETS in batch else "train_top_1"
         for name, value in (("train_loss", loss.detach()), (accuracy, hits.float().mean())):
             self.metrics.log_value((module_id, name), value, reduce="mean", window=100)
         return loss
@@ -395,9 +395,9 @@ def learned_terms(batch: dict[str, Any], fwd_out: dict[str, TensorType]) -> tupl
         Log-probability (N,) of each token of the labels, or of each row's action among the allowed candidates, and
         whether it is the most likely one (N,).
     """
-    if MESSAGE_LABELS in batch:
-        used = batch[MESSAGE_LABELS] != IGNORED
-        return fwd_out[MESSAGE_LOG_PROBS][used], fwd_out[MESSAGE_HITS][used]
+    if LABEL_TARGETS in batch:
+        used = batch[LABEL_TARGETS] != IGNORED
+        return fwd_out[LABEL_LOG_PROBS][used], fwd_out[LABEL_HITS][used]
     logits, actions = fwd_out[Columns.ACTION_DIST_INPUTS], batch[Columns.ACTIONS].long()
     log_probs = logits.log_softmax(-1).gather(1, actions[:, None])[:, 0]
     return log_probs, logits.argmax(-1) == actions

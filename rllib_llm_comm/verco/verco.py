@@ -59,13 +59,13 @@ from rllib_llm_comm.verco.advantages import (
     AddGroupAdvantages,
     MessageCredit,
 )
-from rllib_llm_comm.verco.encoding import UTTERANCE_LOGP
+from rllib_llm_comm.verco.encoding import MESSAGE_LOGP
 from rllib_llm_comm.verco.language_network import spoken
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import (
-    UTTERANCE_ENTROPY,
-    UTTERANCE_KL,
-    UTTERANCE_LOG_PROBS,
+    MESSAGE_ENTROPY,
+    MESSAGE_KL,
+    MESSAGE_LOG_PROBS,
     AdapterCheckpointMixin,
     AddTeacherMessages,
     LanguageModelConfigMixin,
@@ -215,7 +215,7 @@ class VercoLearner(MultiAgentPPOLearner):
     mean_over_rows: ClassVar[bool] = False
     """True says of a subclass that its `actor_terms` and `actor_objective` are means over rows, too, so that gradients
     of parts add up. Else the module computes large minibatches in parts whose activations it computes twice."""
-    rates: ClassVar[Mapping[str, str]] = {ACTOR: "lr", "speaker": "message_lr", CRITIC: "critic_lr"}
+    rates: ClassVar[Mapping[str, str]] = {ACTOR: "lr", MESSAGE: "message_lr", CRITIC: "critic_lr"}
 
     @override(MultiAgentPPOLearner)
     def build(self) -> None:
@@ -278,9 +278,9 @@ class VercoLearner(MultiAgentPPOLearner):
     def actor_terms(self, minibatch: Minibatch) -> ActorTerms:
         """As PPO's; what was said is part of the action, or has an advantage of its own."""
         acted, rows, out = super().actor_terms(minibatch), minibatch.rows, minibatch.out
-        if UTTERANCE_LOG_PROBS not in out:
+        if MESSAGE_LOG_PROBS not in out:
             return acted
-        of_message = out[UTTERANCE_LOG_PROBS] - rows[Columns.OBS][UTTERANCE_LOGP][:, 0]
+        of_message = out[MESSAGE_LOG_PROBS] - rows[Columns.OBS][MESSAGE_LOGP][:, 0]
         log_ratio = acted.log_ratio + of_message  # what was said is part of the action
         if MESSAGE_ADVANTAGES in rows:
             credited = self.surrogate(minibatch, of_message.exp(), rows[MESSAGE_ADVANTAGES])
@@ -293,19 +293,19 @@ class VercoLearner(MultiAgentPPOLearner):
     def actor_objective(self, minibatch: Minibatch, terms: ActorTerms) -> torch.Tensor:
         """As PPO's; of messages their KL divergence from the reference is added, less their entropy bonus."""
         objective, config, out = super().actor_objective(minibatch, terms), minibatch.config, minibatch.out
-        if UTTERANCE_LOG_PROBS not in out:
+        if MESSAGE_LOG_PROBS not in out:
             return objective
         entropy_coeff = config.message_entropy_coeff
         if entropy_coeff is None:
             entropy_coeff = self._entropy_coeff(minibatch.module_id)
-        kl = self._message_kl_coeff(minibatch.module, config) * out[UTTERANCE_KL]
-        return objective + (kl - entropy_coeff * out[UTTERANCE_ENTROPY])
+        kl = self._message_kl_coeff(minibatch.module, config) * out[MESSAGE_KL]
+        return objective + (kl - entropy_coeff * out[MESSAGE_ENTROPY])
 
     @override(MultiAgentPPOLearner)
     def _actor_loss(self, minibatch: Minibatch) -> torch.Tensor:
         module_id, out = minibatch.module_id, minibatch.out
-        if UTTERANCE_LOG_PROBS in out:
-            entropy, kl = out[UTTERANCE_ENTROPY], out[UTTERANCE_KL]
+        if MESSAGE_LOG_PROBS in out:
+            entropy, kl = out[MESSAGE_ENTROPY], out[MESSAGE_KL]
             self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
             coefficient = self._message_kl_coeff(minibatch.module, minibatch.config)
             self.log_values(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
@@ -366,9 +366,9 @@ class VercoLearner(MultiAgentPPOLearner):
             newest = self._of_newest_weights(part)
             apart[module_id].append(((new - old)[newest].exp() - 1.0).abs())
             columns[Columns.ACTION_LOGP][rows[newest.to(rows.device)]] = new[newest]
-            if UTTERANCE_LOG_PROBS in out:
-                said = columns[Columns.OBS][UTTERANCE_LOGP]
-                said[rows[newest.to(rows.device)], 0] = out[UTTERANCE_LOG_PROBS].detach()[newest].to(said)
+            if MESSAGE_LOG_PROBS in out:
+                said = columns[Columns.OBS][MESSAGE_LOGP]
+                said[rows[newest.to(rows.device)], 0] = out[MESSAGE_LOG_PROBS].detach()[newest].to(said)
         for module_id, parts in apart.items():
             self._rounding_errors[module_id] = torch.cat(parts).mean()
             self.log_values(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
@@ -479,7 +479,7 @@ def _detached(out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _message_shares(rows: Mapping[str, Any], parts: list[torch.Tensor]) -> list[float]:
     """Each part's share of the messages of a minibatch; where these are not trained, of its rows."""
     observations = rows[Columns.OBS]
-    said = spoken(observations) if UTTERANCE_LOGP in observations else torch.ones(len(torch.cat(parts)))
+    said = spoken(observations) if MESSAGE_LOGP in observations else torch.ones(len(torch.cat(parts)))
     return [float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)) for part in parts]
 
 

@@ -34,7 +34,7 @@ from rllib_llm_comm.language.prompts import (
 from rllib_llm_comm.language.scoring import encode_candidates, score_texts
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
-from rllib_llm_comm.verco.encoding import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
+from rllib_llm_comm.verco.encoding import LABEL_IDS, LABEL_TARGETS, encode_examples
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -193,8 +193,8 @@ def test_ids_are_those_of_the_template(text, candidate):
     head, (tail,) = encode_candidates(CHAT, prompt, [candidate])
     assert head + tail == rendered(prompt, candidate) and tail
     said = encode_examples(CHAT, [message_prompt(text)], [candidate], 500)
-    assert said[MESSAGE_IDS][0].tolist() == [*rendered(message_prompt(text), candidate), CHAT.eos_id]
-    learned = said[MESSAGE_LABELS][0]
+    assert said[LABEL_IDS][0].tolist() == [*rendered(message_prompt(text), candidate), CHAT.eos_id]
+    learned = said[LABEL_TARGETS][0]
     assert CHAT.tokenizer.decode(learned[learned >= 0][:-1]).strip() == candidate
 
 

@@ -24,7 +24,7 @@ from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import encode_examples
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
+from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.language.random_models import randomised
@@ -134,8 +134,8 @@ def test_scores_messages_and_labels_are_the_models_own_and_engines_agree_on_feat
         torch.testing.assert_close(features[0], features[-1], atol=1e-3, rtol=1e-3)
         assert run.messages(lm, [prompt], max_words=3) == [as_written(base, written, 3)]
     rows = {key: torch.from_numpy(v) for key, v in encode_examples(base, [prompt], ["wait here"], 99).items()}
-    log_probs, _ = message_log_probs(network.lm, *rows.values())
-    ids, labels = (rows[key][0] for key in ("message_ids", "message_labels"))
+    log_probs, _ = label_log_probs(network.lm, *rows.values())
+    ids, labels = (rows[key][0] for key in ("label_ids", "label_targets"))
     own = own_log_probs(network, MESSAGE, ids.tolist())
     for place in (labels >= 0).nonzero()[:, 0].tolist():
         torch.testing.assert_close(log_probs[0, place], own[place - 1, labels[place]], atol=1e-4, rtol=1e-4)

@@ -25,7 +25,7 @@ from rllib_llm_comm.language.engines import ENGINES, plain_features
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_texts
 from rllib_llm_comm.verco.encoding import encode_examples
-from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
+from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.refusal import refused
 
@@ -79,7 +79,7 @@ def test_no_token_of_a_text_is_taken_for_padding(marks):
         torch.testing.assert_close(prompt_features(model, ids), plain_features(model, ids), atol=1e-4, rtol=1e-4)
         messages = ["wait KETTLE", "go", "", "KETTLE"]
         said = encode_examples(base, prompts, messages, 20)
-        log_probs, _ = message_log_probs(model, *map(torch.from_numpy, said.values()))
+        log_probs, _ = label_log_probs(model, *map(torch.from_numpy, said.values()))
         for head, message, found in zip(heads, messages, log_probs, strict=True):
             total = own_score(base, head, [*base.encode(message), base.eos_id])
             torch.testing.assert_close(found.sum(), total, atol=1e-4, rtol=1e-4)
@@ -237,7 +237,7 @@ def test_positions_that_a_table_does_not_have_are_told(tmp_path):
         with pytest.raises(UserError, match=sentence), torch.no_grad():
             engine.scores(model, ids, tails, torch.ones(1, 1))
     with pytest.raises(UserError, match=sentence):
-        message_log_probs(model, *map(torch.from_numpy, encode_examples(model.base, ["i " * 70], ["go"], 99).values()))
+        label_log_probs(model, *map(torch.from_numpy, encode_examples(model.base, ["i " * 70], ["go"], 99).values()))
 
 
 @pytest.mark.skipif(find_spec("sentencepiece") is not None, reason="sentencepiece is there")

@@ -111,9 +111,9 @@ def check(model, what, role, texts, left, allowed):
         with torch.no_grad():
             got = label_logits(model, *rows.values(), role)[2]
             with model.use(role):
-                ids = rows["message_ids"].long().clamp(min=0)
+                ids = rows["label_ids"].long().clamp(min=0)
                 states = model.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        row, column = torch.nonzero(rows["message_labels"] != -100, as_tuple=True)
+        row, column = torch.nonzero(rows["label_targets"] != -100, as_tuple=True)
         close(got, model.logits(states[row, column - 1]))
 
 

@@ -54,7 +54,7 @@ def trained(tmp_path_factory):
         .build_algo()
     )
     base = sft.learner_group._learner.module["shared"].unwrapped().network.lm.base
-    text = words_of(base, sft.labels.train["message_ids"][0])
+    text = words_of(base, sft.labels.train["label_ids"][0])
     assert " so i say: i see " in text and " i say: i see" not in text.replace("so i say", "")
     taught = sft.save_to_path(str(root / "sft"))
     sft.stop()

@@ -20,7 +20,6 @@ from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.rl import partners_and_planning
-from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.connectors import MAILBOX
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from tests.refusal import refused

@@ -48,7 +48,7 @@ def test_the_batch_holds_them(credit, groups):
         moments, owners = [], []
         for episode in episodes:  # before the batch is made: it adds a row to each
             for agent, single in sorted(episode.agent_episodes.items()):
-                rows = single.get_observations(slice(0, len(single)))["utterance_moment"][:, 0] if len(single) else []
+                rows = single.get_observations(slice(0, len(single)))["message_moment"][:, 0] if len(single) else []
                 moments += list(rows)
                 owners += [(episode.id_, agent)] * len(single)
         batch = loop.batch(episodes)

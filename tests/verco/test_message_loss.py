@@ -10,8 +10,8 @@ from toys import language_model, randomise
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.verco.encoding import IGNORED, UTTERANCE_IDS, TextObservation, UtteranceEncoder, encode_examples
-from rllib_llm_comm.verco.language_network import LanguageNetwork, message_log_probs
+from rllib_llm_comm.verco.encoding import IGNORED, MESSAGE_IDS, MessageEncoder, TextObservation, encode_examples
+from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.refusal import refused
 
@@ -21,8 +21,8 @@ MESSAGES = ["i see red", "please bring the tomato", ""]
 
 def test_log_probs_equal_a_plain_loop(adapted):
     arrays = encode_examples(adapted.base, PROMPTS, MESSAGES, 64)
-    ids, labels = (torch.from_numpy(arrays[name]) for name in ("message_ids", "message_labels"))
-    log_probs, hits = message_log_probs(adapted, ids, labels)
+    ids, labels = (torch.from_numpy(arrays[name]) for name in ("label_ids", "label_targets"))
+    log_probs, hits = label_log_probs(adapted, ids, labels)
     for row in range(len(ids)):
         length = int((labels[row] != IGNORED).nonzero().max()) + 1
         with adapted.use("message"), torch.no_grad():
@@ -88,8 +88,8 @@ def log_prob(network, prompt, text):
 
 def test_menu(network):
     said = ["i see blue", "i see green", None]
-    encoder = UtteranceEncoder(network.lm.base, 160, 5, MENU)
-    terms = network.utterance_terms(batch(network, encoder, said))
+    encoder = MessageEncoder(network.lm.base, 160, 5, MENU)
+    terms = network.message_terms(batch(network, encoder, said))
     table = torch.tensor(
         [[log_prob(network, message_prompt(view.text), phrase) for phrase in MENU] for view in views()]
     ).log_softmax(-1)
@@ -101,7 +101,7 @@ def test_menu(network):
 
 def test_nobody_spoke(network):
     for menu in ((), MENU):
-        terms = network.utterance_terms(batch(network, UtteranceEncoder(network.lm.base, 160, 5, menu), [None] * 3))
+        terms = network.message_terms(batch(network, MessageEncoder(network.lm.base, 160, 5, menu), [None] * 3))
         assert terms.log_probs.tolist() == terms.entropy.tolist() == [0, 0, 0]
         assert float(terms.mean(terms.entropy)) == 0 and not terms.spoke.any()
 
@@ -118,7 +118,7 @@ def test_menu_is_drawn_as_often_as_likely(network):
 
 def test_a_menu_is_scored_once_while_the_adapter_stands_still():
     network = LanguageNetwork(LanguageModelSettings(**language_model(init_seed=0)))
-    encoder = UtteranceEncoder(network.lm.base, network.settings.max_prompt_tokens, 5, MENU)
+    encoder = MessageEncoder(network.lm.base, network.settings.max_prompt_tokens, 5, MENU)
     for seed in (4, 5):
         randomise(network, "message", std=0.3, seed=seed)
         said = network.write_messages(
@@ -126,17 +126,17 @@ def test_a_menu_is_scored_once_while_the_adapter_stands_still():
         )
         arrays, before = batch(network, encoder, said), phase.tokens
         with torch.no_grad():
-            known = network.utterance_terms(arrays).log_probs
+            known = network.message_terms(arrays).log_probs
         assert phase.tokens == before
-        torch.testing.assert_close(known, network.utterance_terms(arrays).log_probs.detach(), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(known, network.message_terms(arrays).log_probs.detach(), atol=1e-4, rtol=1e-4)
 
 
 def test_arrays_fit_their_spaces(network):
     for menu in ((), MENU):
-        encoder = UtteranceEncoder(network.lm.base, 160, 5, menu)
+        encoder = MessageEncoder(network.lm.base, 160, 5, menu)
         for said in (written(network, "i see red"), None):
             row = encoder.encode(views()[0], said)
             for name, space in encoder.space().items():
                 assert space.contains(row[name]), name
     with refused("max_prompt_tokens"):
-        UtteranceEncoder(network.lm.base, 4, 5).encode(views()[0], written(network, "i see red"))[UTTERANCE_IDS]
+        MessageEncoder(network.lm.base, 4, 5).encode(views()[0], written(network, "i see red"))[MESSAGE_IDS]

@@ -148,12 +148,12 @@ def test_split_is_by_prompt_and_rows_are_distinct_and_few_labels_are_read_by_few
         answers = algo.labels.held_out_answers
         assert algo.labels.authors == ["chat", "scripted"], "names of teachers alone"
         assert all(is_held_out(prompt, 0.3) for prompt in answers)
-        rows = len(algo.labels.train["message_ids"]) + len(algo.labels.held_out["message_ids"])
+        rows = len(algo.labels.train["label_ids"]) + len(algo.labels.held_out["label_ids"])
         table = pq.read_table(labels).to_pydict()
         assert rows == len(set(zip(table["prompt"], table["message"], strict=True)))
-        distinct = len(np.unique(algo.labels.train["message_ids"], axis=0))
-        assert distinct == len(algo.labels.train["message_ids"])
-        assert 0.15 < len(algo.labels.held_out["message_ids"]) / rows < 0.45
+        distinct = len(np.unique(algo.labels.train["label_ids"], axis=0))
+        assert distinct == len(algo.labels.train["label_ids"])
+        assert 0.15 < len(algo.labels.held_out["label_ids"]) / rows < 0.45
 
 
 def test_files_without_the_columns_are_refused(tmp_path):

@@ -17,7 +17,12 @@ from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
-from rllib_llm_comm.verco.encoding import UTTERANCE_IDS, ObservationEncoder, TextObservation, UtteranceEncoder
+from rllib_llm_comm.verco.encoding import (
+    MESSAGE_IDS,
+    MessageEncoder,
+    ObservationEncoder,
+    TextObservation,
+)
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.verco.policy import load_adapter_of
@@ -65,8 +70,8 @@ def test_messages_stand_behind_the_template_wherever_they_are_made():
     protocol.speak([Speaker("alice", view(subgoal="cook"), {}, templates=network.settings.templates)], write)
     prompt = "i see a tomato. my subgoal: cook. i say to you:"
     assert asked == [prompt]
-    encoder = UtteranceEncoder(network.lm.base, 160, 5, templates=network.settings.templates)
-    row = encoder.encode(view(subgoal="cook"), Written("", ()))[UTTERANCE_IDS]
+    encoder = MessageEncoder(network.lm.base, 160, 5, templates=network.settings.templates)
+    row = encoder.encode(view(subgoal="cook"), Written("", ()))[MESSAGE_IDS]
     assert words_of(network.lm.base, row) == prompt
 
 

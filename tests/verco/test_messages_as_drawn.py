@@ -11,7 +11,7 @@ from toys import language_model, randomise
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.verco.encoding import UTTERANCE_IDS, UTTERANCE_TARGETS, TextObservation, UtteranceEncoder
+from rllib_llm_comm.verco.encoding import MESSAGE_IDS, MESSAGE_TARGETS, MessageEncoder, TextObservation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -43,7 +43,7 @@ def drawn(network, views):
 
 
 def arrays_of(network, views, messages, menu=()):
-    encoder = UtteranceEncoder(network.lm.base, 160, WORDS, menu)
+    encoder = MessageEncoder(network.lm.base, 160, WORDS, menu)
     rows = [encoder.encode(view, message) for view, message in zip(views, messages, strict=True)]
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
@@ -78,7 +78,7 @@ def test_the_ids_are_those_that_were_drawn(network, views, drawn):
 
 def test_probability_entropy_and_drift_of_what_was_drawn(network, views, drawn):
     said = [None, *drawn[1:]]
-    terms = network.utterance_terms(arrays_of(network, views, said))
+    terms = network.message_terms(arrays_of(network, views, said))
     assert terms.spoke.tolist() == [False] + [True] * (len(said) - 1)
     for row, (view, message) in enumerate(zip(views, said, strict=True)):
         if message is None:
@@ -106,7 +106,7 @@ def gradients(network, loss):
 def test_every_term_has_a_gradient_for_the_message_adapter_only(network, views, drawn, term, menu):
     said = [Written(MENU[k % 3]) for k in range(len(views))] if menu else drawn
     arrays = arrays_of(network, views, said, menu)
-    found = gradients(network, lambda: getattr(network.utterance_terms(arrays), term).sum())
+    found = gradients(network, lambda: getattr(network.message_terms(arrays), term).sum())
     moved = {
         name.split(".")[0] for name, gradient in found.items() if gradient is not None and gradient.abs().sum() > 0
     }
@@ -115,9 +115,9 @@ def test_every_term_has_a_gradient_for_the_message_adapter_only(network, views, 
 
 def test_the_longest_prompt_leaves_room_for_any_message(network, views, drawn):
     longest = len(network.lm.base.encode(message_prompt(views[0].text)))
-    encoder = UtteranceEncoder(network.lm.base, longest, WORDS)
+    encoder = MessageEncoder(network.lm.base, longest, WORDS)
     message = max(drawn, key=lambda one: len(one.ids))
     row = encoder.encode(views[0], message, moment=7)
-    assert row[UTTERANCE_IDS].shape == (longest + 4 * WORDS,)
-    assert row[UTTERANCE_TARGETS][longest : longest + len(message.ids)].tolist() == list(message.ids)
+    assert row[MESSAGE_IDS].shape == (longest + 4 * WORDS,)
+    assert row[MESSAGE_TARGETS][longest : longest + len(message.ids)].tolist() == list(message.ids)
     assert all(space.contains(row[name]) for name, space in encoder.space().items())
