@@ -397,31 +397,30 @@ class AdaptedModel:
         self.roles = tuple(roles)
         depth = layers_below(base, self.config.layers)
         self.peft_model = put_adapters(base, self.config, self.roles, depth).eval()
-        self._layers = [m for m in self.peft_model.modules() if isinstance(m, BaseTunerLayer)]
+        named = {name.removeprefix("base_model.model.model."): m for name, m in self.peft_model.named_modules()}
+        lora = {name: layer for name, layer in named.items() if isinstance(layer, BaseTunerLayer)}
+        self._layers = list(lora.values())
         for name, parameter in self.peft_model.named_parameters():
             # LoRA stays in float32 also on a bf16/fp16 base: small steps vanish in fp16.
             if "lora_" in name:
                 parameter.data = parameter.data.float()
         # The layers above the trunk, or all of them: Hugging Face's with PEFT's layers in them, and ours if it can be.
         self._hugging_face = above(self.model.get_decoder(), depth) if depth else self.model.get_decoder()
-        weights = llama_weights(base)
-        self._llama = None if weights is None or self.config.dropout > 0 else LlamaDecoder(weights, depth)
+        weights = None if self.config.dropout > 0 else llama_weights(base)
+        self._llama = None if weights is None else LlamaDecoder(weights, depth)
         self._active: Role = self.roles[0]
         self._activate(None)
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
-        named = {n.removeprefix("base_model.model.model."): m for n, m in self.peft_model.named_modules()}
-        lora = {name: layer for name, layer in named.items() if isinstance(layer, BaseTunerLayer)}
-        self.llama_adapters = {
-            role: LlamaAdapter(weights, lora, role, functools.partial(self.stamp, role))
-            for role in self.roles
-            if weights is not None and self._llama is not None
-        }
+        self.llama_adapters: dict[str, LlamaAdapter] = {}
+        if weights is not None:
+            stamps = {role: functools.partial(self.stamp, role) for role in self.roles}
+            self.llama_adapters = {role: LlamaAdapter(weights, lora, role, stamps[role]) for role in self.roles}
         self._merged: dict[str, bool] = {}
         self.compiled: CompiledLayers | None = None
         if compile_layers and self.device.type == "cuda":
             self.compiled = CompiledLayers(*layer_parts)
         self.static_writers: StaticWriters | None = None
-        if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
+        if weights is not None and self.device.type == "cuda" and autocast == "none":
             self.static_writers = StaticWriters(base, weights)
         self._prefixes = {role: PrefixCache(self, prefix_cache_bytes) for role in (None, *self.roles)}
         self.prefix_cache_bytes, self.autocast = prefix_cache_bytes, autocast
@@ -667,7 +666,7 @@ class AdaptedModel:
         hidden: torch.Tensor = self._hugging_face(**inputs, use_cache=cache is not None).last_hidden_state
         return hidden
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def token_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""
         return self.base.head(hidden).float()
 

@@ -44,7 +44,7 @@ def plain_scores(
     heads = [_tokens(model, prompt_ids[b]) for b, _ in places]
     tails = [_tokens(model, candidate_ids[b, k]) for b, k in places]
     ids, _ = _padded(model, [[*head, *tail] for head, tail in zip(heads, tails, strict=True)])
-    log_probs = model.logits(_hidden(model, ids, role)).log_softmax(-1)
+    log_probs = model.token_logits(_hidden(model, ids, role)).log_softmax(-1)
     scores = torch.full(mask.shape, MASKED, device=model.device)
     for row, ((b, k), head, tail) in enumerate(zip(places, heads, tails, strict=True)):
         before = torch.arange(len(head) - 1, len(head) + len(tail) - 1)
@@ -91,7 +91,7 @@ def plain_messages(
         model.base.require_positions(len(ids) + most_tokens(max_words))
         while len(written) < most_tokens(max_words):
             row = torch.tensor([[*ids, *written]], device=model.device)
-            token = int(choose_token(model.logits(_hidden(model, row, role)[:, -1]), temperature, draws))
+            token = int(choose_token(model.token_logits(_hidden(model, row, role)[:, -1]), temperature, draws))
             written.append(token)
             if token == model.base.eos_id or not is_open(model.base.decode(written), max_words):
                 break

@@ -62,7 +62,7 @@ def draw_messages(
         max_words: Upper bound on a message's words (paper: 10); longer ones are cut.
         temperature: 0 for greedy decoding, otherwise the sampling temperature.
         seed: Fixes the sampled words; one for all rows, or one per row. A row's words depend on its seed, its adapter,
-            its prompt and how often the three stand before it in the batch, not on its batch mates.
+            its prompt, and how often the same three stand before it in the batch, not on its batch mates.
         role: The adapter in use, or that of each row.
 
     Returns:
@@ -209,7 +209,7 @@ def _decode(
             hidden = model.decoder(input_ids=step_ids, attention_mask=mask, position_ids=positions, cache=cache)
         if step_ids is ids:
             prefixes.put(prompts, lengths, role, known, cache, hidden, [width - len(row) for row in rows])
-        logits = model.logits(hidden[:, -1])
+        logits = model.token_logits(hidden[:, -1])
         chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
         alive = _unfinished(base, written, active, chosen.tolist(), max_words)
         if not alive:

@@ -31,7 +31,7 @@ NORMALIZATIONS = ("sum", "token", "word")
 _ALIKE = 32  # tokens by which rows of different adapters may differ in length and be sorted by adapter all the same
 _ROW_TOKENS = 256  # of prompts that share a row; attention grows with its square
 _WORTH_SHARING = 0.8  # of the tokens behind what is known, those of shared rows
-_NOTHING = 1e-20  # a gradient of a log-probability that changes no weight
+_NOTHING = 1e-20  # so small a gradient of a log-probability changes no weight
 _LOGIT_BYTES = 2**29  # most bytes of logits at a time
 MASKED = -1e9  # not -inf: its gradient would be NaN
 
@@ -280,7 +280,7 @@ def log_probs_of(model: AdaptedModel, hidden: torch.Tensor, tokens: torch.Tensor
     """
 
     def part(hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        logits = model.logits(hidden)
+        logits = model.token_logits(hidden)
         return logits.gather(1, tokens) - logits.logsumexp(-1, keepdim=True)
 
     size = max(1, _LOGIT_BYTES // (4 * model.base.vocab_size))

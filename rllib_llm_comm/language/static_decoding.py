@@ -127,7 +127,7 @@ class StaticWriter:
         temperature: float,
         lora: Lora | None,
     ) -> None:
-        self.rows, self.width, self.most, self._most_words = shape
+        self.rows, self.width, self.most, self._max_words = shape
         device = base.device
         self._decoder, self._head, self._lora = LlamaDecoder(weights), base.head, lora
         self._stops, self._eos, self._temperature = stop_table(base), base.eos_id, temperature
@@ -208,7 +208,7 @@ class StaticWriter:
         self._words.add_(words - goes_on.long())
         self._inside.copy_(torch.where(stops.empty[tokens], self._inside, ~stops.closes[tokens]))
         # Rather a word too many: what is written here is cut by the exact rule, which has to see where it ends.
-        too_long = (self._words > self._most_words + 1) | (self._broken & (words > 0))
+        too_long = (self._words > self._max_words + 1) | (self._broken & (words > 0))
         self._done.logical_or_((tokens == self._eos) | too_long)
         self._broken.logical_or_(stops.breaks[tokens] & (self._words > 0))
         self._tokens.copy_(tokens)

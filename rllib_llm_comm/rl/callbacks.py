@@ -49,7 +49,7 @@ class EpisodeMetrics(RLlibCallback):
     A game may count something itself: the numbers under `episode_metrics` in an agent's last info are logged under
     their names, such as `score`.
 
-    `Verco` adds this callback by itself; in a config of your own use `config.callbacks(EpisodeMetrics)`.
+    `MultiAgentPPOConfig` adds this callback by itself; in a config of your own use `config.callbacks(EpisodeMetrics)`.
     """
 
     def on_episode_end(self, *, episode: Any, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
@@ -115,7 +115,7 @@ class PhaseSeconds(RLlibCallback):
     At the top of the result stand `tokens`, those that the language model has computed since the training began (what
     fills up a row included), and `gpu_memory_gb`, the peak of the process that took most.
 
-    `Verco` adds this callback by itself; the learner's part is logged by `MultiAgentPPOLearner`.
+    `MultiAgentPPOConfig` adds this callback by itself; the learner's part is logged by `MultiAgentPPOLearner`.
     """
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:

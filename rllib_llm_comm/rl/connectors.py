@@ -30,11 +30,11 @@ def newest_observation(single: SingleAgentEpisode) -> Any:
 
 
 class ReplaceObservations(ConnectorV2):
-    """A piece that replaces every agent's newest observation in the episodes, which stay small by it."""
+    """A connector that replaces every agent's newest observation in the episodes, which stay small by it."""
 
     @abstractmethod
     def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
-        """The agents' spaces behind this piece, of those before it and of the space of their actions."""
+        """The agents' spaces behind this connector, of those before it and of the space of their actions."""
 
     @abstractmethod
     def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
@@ -44,7 +44,7 @@ class ReplaceObservations(ConnectorV2):
     def recompute_output_observation_space(
         self, input_observation_space: gym.Space, input_action_space: gym.Space
     ) -> gym.Space:
-        """The agents' spaces behind this piece."""
+        """The agents' spaces behind this connector."""
         if not isinstance(input_observation_space, gym.spaces.Dict):
             return input_observation_space
         return gym.spaces.Dict({**self.spaces(input_observation_space.spaces, input_action_space)})
@@ -61,9 +61,8 @@ class ReplaceObservations(ConnectorV2):
 class AddObservationsInOrder(ConnectorV2):
     """Adds the newest observations of the agents that just stepped, sorted by agent within each episode.
 
-    RLlib's own piece takes the agents from a set, whose order depends on the process' hash seed; the sampled
-    actions (and so whole runs with one `seed`) would differ between processes. RLlib's piece leaves alone
-    what it finds.
+    RLlib's own connector takes the agents from a set, whose order depends on the process' hash seed; the sampled
+    actions (and so whole runs with one `seed`) would differ between processes. RLlib's leaves alone what it finds.
     """
 
     @override(ConnectorV2)

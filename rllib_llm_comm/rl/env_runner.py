@@ -301,9 +301,9 @@ def with_own_connectors(pipeline: Any) -> Any:
     Args:
         pipeline: A pipeline of RLlib's for several agents, or `None`; it is changed in place.
     """
-    for place, piece in enumerate(pipeline.connectors if pipeline is not None else ()):
-        if make := OWN_CONNECTORS.get(type(piece)):
-            pipeline.connectors[place] = make(piece.input_observation_space, piece.input_action_space)
+    for place, theirs in enumerate(pipeline.connectors if pipeline is not None else ()):
+        if make := OWN_CONNECTORS.get(type(theirs)):
+            pipeline.connectors[place] = make(theirs.input_observation_space, theirs.input_action_space)
     return pipeline
 
 

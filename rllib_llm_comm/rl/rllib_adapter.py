@@ -39,7 +39,7 @@ from rllib_llm_comm.envs.games import env_spec
 from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info
 
 START = "start"
-ALL = "__all__"
+ALL_AGENTS = "__all__"
 _MAX_SEED = 2**31 - 1
 _OURS: set[str] = set()  # ids that PettingZoo knows from here
 AgentID = Any
@@ -251,7 +251,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
             agent gets its last observation, busy or not.
         """
         if self._starts is not None and self._start is None:
-            return {}, {}, {ALL: False}, {ALL: False}, {}
+            return {}, {}, {ALL_AGENTS: False}, {ALL_AGENTS: False}, {}
         before, ids = self._alive, self._ids
         known = [name for name in before if name not in self._unseen] if self._unseen else before
         with phase(ENV):
@@ -262,7 +262,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
             self._present = self._game.alive
             self._alive = [self._names[agent] for agent in self._present]
         over = not self._alive
-        out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})
+        out: StepResult = ({}, {}, {ALL_AGENTS: False}, {ALL_AGENTS: False}, {})
         self.agents = before
         if self._game.arrived:
             arrived = [self._names[agent] for agent in self._game.arrived]
@@ -342,9 +342,9 @@ class ParallelEnvAdapter(MultiAgentEnv):
         if any(limited):
             # RLlib takes an episode whose agents are all done one by one as terminated, and would bootstrap
             # nobody's value; so those that ran into the limit are told by `__all__` alone.
-            truncateds[ALL] = True
+            truncateds[ALL_AGENTS] = True
         else:
-            terminateds[ALL] = True
+            terminateds[ALL_AGENTS] = True
 
     @override(MultiAgentEnv)
     def render(self) -> Any:

@@ -30,8 +30,8 @@ SHARED_POLICY = "shared"
 """Id of the module by which all agents act."""
 _LARGEST_SEED = 2**31 - 1  # NumPy takes twice that, and RLlib adds to it for every runner
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
-SHARED, PER_AGENT = "shared", "per_agent"
-_SHARING = (SHARED, PER_AGENT)
+PER_AGENT = "per_agent"
+_SHARING = ("shared", PER_AGENT)
 """Words that the setting `policies` takes."""
 
 
@@ -334,11 +334,11 @@ class AgentPoliciesMixin(StrictConfigMixin):
         """Finds the agents where each has a policy of its own."""
         if isinstance(self.policies, str):
             require_choice("policies", self.policies, _SHARING)
-            if self.policies == SHARED:
-                self._set_shared_policy()
-            else:
+            if self.policies == PER_AGENT:
                 self.policies = self._agents()
                 self.policy_mapping_fn = own_policy
+            else:
+                self._set_shared_policy()
         if self.policy_mapping_fn is shared_policy and SHARED_POLICY not in self.policies:
             raise UserError(
                 f"`policies` is {sorted(map(str, self.policies))!r} but no `policy_mapping_fn` tells which agent acts "

@@ -25,7 +25,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
 from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS, distinct_rows, trimmed
 
 LEAST_STD = 1e-4
-"""Lower bound of standard deviations that something is divided by."""
+"""Standard deviations by which something is divided are at least this."""
 CRITIC_FEATURES = "critic_features"
 """Column of a train batch: frozen features of the observations, on which the critic stands."""
 RAW_ADVANTAGES = "raw_advantages"
@@ -199,7 +199,9 @@ def decisions_only(
     module_batch.pop(Columns.LOSS_MASK, None)
     in_words = PROMPT_IDS in module_batch[Columns.OBS]
     if in_words:
-        module_batch = {**module_batch, Columns.OBS: _narrow(module_batch[Columns.OBS])}
+        seen = module_batch[Columns.OBS]  # without the padding that all rows share, which each minibatch would copy
+        ids = {name: trimmed(seen[name]) for name in (PROMPT_IDS, CANDIDATE_IDS, CRITIC_IDS) if name in seen}
+        module_batch = {**module_batch, Columns.OBS: {**seen, **ids}}
     kept: dict[str, Any] = tree.map_structure(
         lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
         module_batch,
@@ -207,12 +209,6 @@ def decisions_only(
     if in_words:
         kept[ROW_GROUP] = _text_groups(kept[Columns.OBS])
     return kept, rows
-
-
-def _narrow(observations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Observations without the padding that all rows share, which each minibatch would copy."""
-    wide = (PROMPT_IDS, CANDIDATE_IDS, CRITIC_IDS)
-    return {name: trimmed(column) if name in wide else column for name, column in observations.items()}
 
 
 def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:

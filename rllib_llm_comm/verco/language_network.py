@@ -501,7 +501,7 @@ def label_logits(
     row, target = torch.nonzero(inner_labels != IGNORED, as_tuple=True)
     with model.use(role):
         hidden = model.hidden_states(inner_ids, attention, places=(row, target - 1))
-    return row, target, model.logits(hidden)
+    return row, target, model.token_logits(hidden)
 
 
 @contextlib.contextmanager

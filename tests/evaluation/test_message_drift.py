@@ -68,7 +68,7 @@ def next_tokens(network, role, ids):
     """Log-probabilities (T, V) of the token behind each position, one row at a time."""
     with torch.no_grad(), network.lm.use(role):
         hidden = network.lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long))
-        return network.lm.logits(hidden)[0].double().log_softmax(-1)
+        return network.lm.token_logits(hidden)[0].double().log_softmax(-1)
 
 
 def test_equal_adapters_have_not_drifted():

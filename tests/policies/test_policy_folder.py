@@ -114,7 +114,7 @@ def test_adapters_load_in_plain_peft(folder, network):
         plain = PeftModel.from_pretrained(copy.deepcopy(network.lm.base.model), str(folder / "adapters" / role)).eval()
         ids = torch.tensor([network.lm.base.encode("you see red. i say:")])
         with network.lm.use(role), torch.no_grad():
-            own = network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
+            own = network.lm.token_logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
         torch.testing.assert_close(plain(input_ids=ids).logits.float(), own, atol=1e-5, rtol=1e-4)
 
 

@@ -93,7 +93,7 @@ def test_loss_and_gradient_are_those_of_plain_torch(rows):
             ids = torch.tensor([prompt + phrase])
             with lm.use(ACTION):
                 hidden = lm.hidden_states(ids, torch.ones_like(ids))
-            told = lm.logits(hidden[0, len(prompt) - 1 : -1]).log_softmax(-1)
+            told = lm.token_logits(hidden[0, len(prompt) - 1 : -1]).log_softmax(-1)
             total = told[torch.arange(len(phrase)), torch.tensor(phrase)].sum()
             scores[row, column] = total / int(one["candidate_words"][column]) / 1.5
         plain = torch.nn.functional.cross_entropy(scores, part[Columns.ACTIONS])

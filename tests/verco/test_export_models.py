@@ -55,7 +55,7 @@ def logits(model, network):
 def own_logits(network, role):
     ids = torch.tensor([network.lm.base.encode(PROMPT)])
     with network.lm.use(role), torch.no_grad():
-        return network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
+        return network.lm.token_logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
 
 
 @pytest.mark.parametrize("role", ["message", "action"])

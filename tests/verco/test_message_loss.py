@@ -27,7 +27,7 @@ def test_log_probs_equal_a_plain_loop(adapted):
         length = int((labels[row] != IGNORED).nonzero().max()) + 1
         with adapted.use("message"), torch.no_grad():
             hidden = adapted.hidden_states(ids[row : row + 1, :length].long(), torch.ones(1, length).long())
-            plain = adapted.logits(hidden)[0].log_softmax(-1)
+            plain = adapted.token_logits(hidden)[0].log_softmax(-1)
         for column in range(ids.shape[1]):
             if labels[row, column] == IGNORED:
                 assert log_probs[row, column] == 0 and not hits[row, column]
@@ -81,7 +81,7 @@ def log_prob(network, prompt, text):
     base, lm = network.lm.base, network.lm
     head, ids = base.encode(prompt), base.encode(f"{prompt} {text}")
     with torch.no_grad(), lm.use("message"):
-        logits = lm.logits(lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long)))[0]
+        logits = lm.token_logits(lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long)))[0]
     chances = logits.log_softmax(-1)
     return float(sum(chances[k - 1, ids[k]] for k in range(len(head), len(ids))))
 

@@ -53,7 +53,7 @@ def path_of(network, view, ids, role=MESSAGE):
     prompt = network.lm.base.encode(message_prompt(view.text))
     row = torch.tensor([[*prompt, *ids]])
     with torch.no_grad(), network.lm.use(role):
-        logits = network.lm.logits(network.lm.hidden_states(row, torch.ones_like(row)))[0]
+        logits = network.lm.token_logits(network.lm.hidden_states(row, torch.ones_like(row)))[0]
     return logits.log_softmax(-1)[len(prompt) - 1 : -1].double()
 
 
