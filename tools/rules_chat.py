@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.chat.local_chat import register_local_chat
@@ -337,10 +336,4 @@ def _nearest(prompt: str) -> str:
     return json.dumps({"number": max(lines, key=lambda number: len(meant & set(lines[number].split())))})
 
 
-def _rules(**settings: Any) -> RulesChat:
-    if settings:
-        raise TypeError(f"'rules' has no settings, but {', '.join(sorted(settings))} was given")
-    return RulesChat()
-
-
-register_local_chat("rules", _rules)
+register_local_chat("rules", RulesChat)

@@ -140,7 +140,8 @@ def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:
     """Makes a chat model of one's own known by name, as `local` in the settings of `open_chat`.
 
     Args:
-        maker: Called with the settings beside `local`.
+        maker: Called with the settings beside `local`: those of its `settings_model`, or else its arguments
+            (`core.settings.settings_of`).
     """
     REGISTERED[name] = maker
 

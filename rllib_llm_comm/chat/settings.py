@@ -13,7 +13,7 @@ from typing_extensions import Self
 from rllib_llm_comm.chat.chat_model import TOKENS
 from rllib_llm_comm.chat.endpoint import check_address
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import Settings, settings_of
 
 MOST_CONCURRENT = 64
 # Parameters that the client itself answers for: they say whom and what to ask, and bound the cost.
@@ -173,12 +173,17 @@ class AskedLocalChat(Recorded, LocalChatSettings):
 
 
 class AskedOwnChat(Recorded):
-    """A chat model of one's own, which takes any settings."""
+    """A chat model of one's own, with the settings that its maker takes."""
 
     model_config = ConfigDict(extra="allow")
 
     local: Name = Field(json_schema_extra=lambda schema: schema.update(enum=list(REGISTERED)))
     """The name under which it is registered."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        settings_of(REGISTERED[self.local]).checked("chat", self.model_extra)
+        return self
 
 
 def _asked(chat: Any) -> str:

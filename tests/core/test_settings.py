@@ -29,6 +29,11 @@ class Inner(Settings):
     """Of something."""
 
 
+class Outer(Settings):
+    inner: Inner = Inner()
+    """Of something."""
+
+
 class Rank(Settings):
     """Settings of everything that a field can be."""
 
@@ -50,6 +55,8 @@ class Rank(Settings):
     """Examples."""
     kept: Literal[False] | str | None = None
     """Where."""
+    held: Inner | Outer | None = None
+    """Held."""
     chunk: int = Field(8, ge=4, le=64, multiple_of=4)
     """Chunk."""
 
@@ -82,6 +89,8 @@ class Rank(Settings):
         ({"parts": {"a": {"shore": 1}}}, "parts.a.shore", "unknown", "Did you mean 'share'?"),
         ({"parts": {1: {}}}, "parts", "type", "must be a text"),
         ({"parts": 3}, "parts", "type", "a mapping"),
+        ({"held": {"shore": 1}}, "held.shore", "unknown", "known are share"),
+        ({"held": {1: 2}}, "held", "type", "must be a text"),
         ({"trained": 1}, "trained", "type", "true or false"),
         ({"examples": True}, "examples", "type", "one of 0, 1, 3"),
         ({"examples": 1.0}, "examples", "type", "one of 0, 1, 3"),

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import ChatError
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.sama.planners import make_planner, prompts_of
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
+from tests.refusal import refused
 from tools.record_cassettes import PlanRecording, played_plans, random_kitchen
 from tools.rules_chat import RulesChat
 
@@ -80,6 +80,6 @@ def test_one_question_plans_several_parts_where_these_rules_can_look_ahead(layou
 def test_other_questions_and_settings_are_refused():
     with pytest.raises(ChatError, match="no answer"):
         RulesChat().complete("What is the capital of France?")
-    with pytest.raises(UserError, match="no settings"):
+    with refused("chat.seed", "unknown"):
         open_chat({"local": "rules", "seed": 1})
     assert "no language model" in RulesChat().model
