@@ -623,7 +623,7 @@ def replay_checkpoint(
         )
 
     if beside is not None:
-        games = [read_manifest(find_policy(find_checkpoint(one))).env for one in (checkpoint, beside)]
+        games = [read_manifest(find_policy(one)).env for one in (checkpoint, beside)]
         if len({without_subgoals(str(game), {})[0] for game in games}) > 1:
             raise UserError(
                 f"`beside` is {str(beside)!r}, which was trained in {games[1]!r}, but {str(checkpoint)!r} in "
