@@ -23,7 +23,7 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_
 from rllib_llm_comm.language.packing import PAD, distinct_rows, rows_of_prompts
 from rllib_llm_comm.language.scoring import score_candidates
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 
 GOALS = {"scores": 1.3, "update": 1.3}
 
@@ -37,7 +37,7 @@ def copied(base: BaseModel, name: str) -> BaseModel:
 
 def of(base: BaseModel, rows: int) -> Work:
     """The steps of training with adapters that are not the identity."""
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0), base)
+    network = LanguageNetwork(ModuleSettings(init_seed=0), base)
     generator = torch.Generator().manual_seed(0)
     for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator))
@@ -106,7 +106,7 @@ def in_parts(name: str, base: BaseModel, rows: int, rounds: int) -> Row:
 
 def tokens(base: BaseModel, rows: int) -> Row:
     """Tokens that are computed for decisions, in shared rows and with one prompt per row."""
-    work = Work.of_the_kitchen(LanguageNetwork(LanguageModelSettings(), base), rows)
+    work = Work.of_the_kitchen(LanguageNetwork(ModuleSettings(), base), rows)
     order = distinct_rows(work.heads)[0]
     lengths, behind = (order != PAD).sum(1), torch.zeros(len(order), dtype=torch.long)
     ours, apart_ = (rows_of_prompts(order, lengths, behind, most)[1].sum() for most in (scoring._ROW_TOKENS, 0))

@@ -51,7 +51,7 @@ from rllib_llm_comm.verco.encoding import (
     read_observation,
 )
 from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 
 MOST_GB_7B = 24.0
 LAST_START = 240  # seconds after which no part begins, so that the command ends in five minutes
@@ -66,7 +66,7 @@ class Shape:
         name: Its size in words.
         sizes: Arguments of `LlamaConfig`.
         rows: Decisions of a roll-out's step, and of a minibatch.
-        micro_batch_tokens: As of `LanguageModelSettings`.
+        micro_batch_tokens: As of `ModuleSettings`.
         checkpointing: `gradient_checkpointing`, as there.
         most_gb: Goal for a PPO step's peak memory; `None` has none.
     """
@@ -139,7 +139,7 @@ def build(device: str, shape: Shape, attention: str = "sdpa") -> BaseModel:
 
 def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str = "all") -> LanguageNetwork:
     """Both adapters and the critic on a base; `layers` is `lora_layers`."""
-    settings = LanguageModelSettings(
+    settings = ModuleSettings(
         dtype="bfloat16",
         device=device,
         lora_layers=layers,

@@ -38,7 +38,7 @@ from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.rl.multi_agent_ppo import adamw
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
 ADAPTERS = 8
 GOAL = 0.7
@@ -61,7 +61,7 @@ def beside_the_weights() -> Iterator[None]:
 
 def network_of(base: BaseModel, device: str) -> LanguageNetwork:
     """A network whose adapters are not the identity; the same for every call."""
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, device=device, compile_layers=False), base)
+    network = LanguageNetwork(ModuleSettings(init_seed=0, device=device, compile_layers=False), base)
     generator = torch.Generator().manual_seed(0)
     for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter.device))

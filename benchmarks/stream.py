@@ -14,7 +14,7 @@ from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Ask:
 
 def new_network() -> LanguageNetwork:
     """The embedded model with fresh adapters."""
-    return LanguageNetwork(LanguageModelSettings(temperature=1.5, init_seed=0))
+    return LanguageNetwork(ModuleSettings(temperature=1.5, init_seed=0))
 
 
 def to_batch(encoder: ObservationEncoder, asks: list[Ask]) -> dict[str, torch.Tensor]:

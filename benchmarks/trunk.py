@@ -28,7 +28,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.rl.multi_agent_ppo import adamw, clipped_surrogate, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from stream import Ask, record_stream, to_batch
 
 SMOLLM2 = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
@@ -61,7 +61,7 @@ def build(sizes: dict[str, int]) -> BaseModel:
 
 def new_network(base: BaseModel, layers: int | str) -> LanguageNetwork:
     """A network with adapters that are not the identity, ready for PPO."""
-    network = LanguageNetwork(LanguageModelSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
+    network = LanguageNetwork(ModuleSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
     torch.manual_seed(1)
     for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.normal_(std=0.02)

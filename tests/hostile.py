@@ -13,7 +13,7 @@ from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
 COOKS = "rllib_llm_comm/overcooked_text-v0"
 SOUPS = "rllib_llm_comm/overcooked_ai-v0"
@@ -34,9 +34,7 @@ class Ear(LocalServer):
 
 def write_checkpoint(folder: Path, env: str = COOKS, **manifest: Any) -> Path:
     """A checkpoint of a tiny, untrained policy; `manifest` are fields of `policy.json`."""
-    settings = LanguageModelSettings.from_mapping(
-        language_model(init_seed=1, max_prompt_tokens=1024, max_candidate_tokens=64)
-    )
+    settings = ModuleSettings.from_mapping(language_model(init_seed=1, max_prompt_tokens=1024, max_candidate_tokens=64))
     network = LanguageNetwork(settings)
     config = {"max_game_steps": 8} if env == COOKS else {"observe": ["text"], "action_level": "goal", "horizon": 6}
     fields = {

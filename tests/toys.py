@@ -358,9 +358,9 @@ def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
     from rllib_llm_comm.verco.language_network import LanguageNetwork
     from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-    from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+    from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
-    network = LanguageNetwork(LanguageModelSettings(**settings))
+    network = LanguageNetwork(ModuleSettings(**settings))
     for seed, role in enumerate(("message", "action")):
         randomise(network, role, std=0.2, seed=seed)
     talk, digest = CommunicationSettings().to_dict(), base_model_digest(network.lm.base)
@@ -374,10 +374,10 @@ def write_tiny_talker(folder: str | os.PathLike[str], seed: int = 1, **env_confi
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
     from rllib_llm_comm.verco.language_network import LanguageNetwork
     from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-    from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+    from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
     register()
-    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=seed, temperature=3.0)))
+    network = LanguageNetwork(ModuleSettings.from_mapping(language_model(init_seed=seed, temperature=3.0)))
     randomise(network, "action", seed=seed)
     randomise(network, "message", std=0.5, seed=seed + 1)
     talk, digest = CommunicationSettings(max_message_words=4).to_dict(), base_model_digest(network.lm.base)

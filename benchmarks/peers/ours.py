@@ -20,7 +20,7 @@ from rllib_llm_comm.verco.encoding import (  # noqa: E402
     CRITIC_IDS,
 )
 from rllib_llm_comm.verco.language_network import LanguageNetwork  # noqa: E402
-from rllib_llm_comm.verco.settings import LanguageModelSettings  # noqa: E402
+from rllib_llm_comm.verco.settings import ModuleSettings  # noqa: E402
 
 CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
 
@@ -28,9 +28,7 @@ CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
 def main() -> None:
     """Serves scores, iterations and messages."""
     folder, problem = start()
-    network = LanguageNetwork(
-        LanguageModelSettings(base_model=str(folder / "model"), init_seed=0, max_prompt_tokens=1024)
-    )
+    network = LanguageNetwork(ModuleSettings(base_model=str(folder / "model"), init_seed=0, max_prompt_tokens=1024))
     for role in ("action", "message"):
         network.lm.load_adapter(role, folder / role)
     for _, parameter in network.lm.named_adapter_parameters("action"):

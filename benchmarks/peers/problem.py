@@ -18,7 +18,7 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from stream import Ask, record_stream
 from trunk import SMOLLM2, TINY
 
@@ -74,7 +74,7 @@ def write_problem(folder: Path, base_model: str, decisions: int, candidates: int
     base = _random_base(TINY if tiny else SMOLLM2) if base_model == RANDOM else load_base_model(base_model)
     _save_base(base, folder / MODEL)
     problem = _draw(base, decisions, candidates)
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, max_prompt_tokens=1024), base)
+    network = LanguageNetwork(ModuleSettings(init_seed=0, max_prompt_tokens=1024), base)
     torch.manual_seed(1)
     for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.normal_(std=0.02)

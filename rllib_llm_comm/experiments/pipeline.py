@@ -43,7 +43,7 @@ from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.policies.recorded_settings import reaches_outside, vouched_for_game
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.sama.planners import trusting
-from rllib_llm_comm.verco.settings import MODEL_SETTINGS, BaseModelSettings
+from rllib_llm_comm.verco.settings import BaseModelSettings, LanguageModelSettings
 
 
 def with_model(file: ExperimentFile) -> ExperimentFile:
@@ -63,11 +63,11 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
         """The settings of a language model that a kind of stage, or an algorithm, takes."""
         if kind := STAGE_KINDS.get(run):
             return BaseModelSettings.model_fields if issubclass(kind.model(), BaseModelSettings) else ()
-        return MODEL_SETTINGS if isinstance(default_config(run), LanguageModelConfigMixin) else ()
+        return LanguageModelSettings.model_fields if isinstance(default_config(run), LanguageModelConfigMixin) else ()
 
     for name in file.model:
-        if name not in MODEL_SETTINGS:
-            names = names_and_hint(name, MODEL_SETTINGS)
+        if name not in LanguageModelSettings.model_fields:
+            names = names_and_hint(name, LanguageModelSettings.model_fields)
             raise UserError(f"`{MODEL}.{name}` is no setting of a language model; known are {names}", "unknown")
     filled, taken = {}, False
     for stage, experiment in file.experiments.items():

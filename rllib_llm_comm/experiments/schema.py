@@ -41,7 +41,7 @@ from rllib_llm_comm.experiments.study_file import Study
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.sama.planners import PLANNERS
 from rllib_llm_comm.sama.rewards.subgoal_rewards import REWARDS
-from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TEACHERS, PeopleSettings
 
 Schema = dict[str, Any]
@@ -134,7 +134,7 @@ def file_schema() -> Schema:
             **kinds,
             "experiment": experiment,
             "study": study,
-            "language model": _language_model(),
+            "language model": {**_model(LanguageModelSettings), "required": []},
             "search": _search(),
             **{f"config of {name}": one for name, one in configs.items()},
             **{f"settings of {env}": one for env, one in environments.items()},
@@ -297,12 +297,6 @@ def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
             for name, field in settings_of(game).model_fields.items():
                 properties[name] = _setting(name, field, parts)
             yield env, {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
-
-
-def _language_model() -> Schema:
-    schema = _model(LanguageModelSettings)
-    schema["properties"] = {name: schema["properties"][name] for name in MODEL_SETTINGS}
-    return {**schema, "required": []}
 
 
 def _search() -> Schema:

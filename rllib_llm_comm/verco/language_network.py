@@ -44,7 +44,7 @@ from rllib_llm_comm.verco.encoding import (
     SILENT,
     encode_menu,
 )
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import LanguageModelSettings, ModuleSettings
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 # Results that are kept: rows of logits, greedy messages, and bytes of features.
@@ -67,9 +67,7 @@ class LanguageNetwork:
         reference: True if a third adapter is held: the message adapter as it was before PPO trained it, frozen.
     """
 
-    def __init__(
-        self, settings: LanguageModelSettings, base: BaseModel | None = None, *, reference: bool = False
-    ) -> None:
+    def __init__(self, settings: ModuleSettings, base: BaseModel | None = None, *, reference: bool = False) -> None:
         self.settings = settings
         self._engine = ENGINES[settings.engine]
         self.micro_batch_tokens = settings.micro_batch_tokens

@@ -55,7 +55,7 @@ from rllib_llm_comm.rl.callbacks import ChatCost
 from rllib_llm_comm.rl.connectors import MAILBOX, newest_observation
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 from rllib_llm_comm.rl.train_batch import CRITIC_FEATURES
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
@@ -78,7 +78,12 @@ from rllib_llm_comm.verco.language_network import (
 )
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, other_prompts, policy_files, tell_once
-from rllib_llm_comm.verco.settings import MODEL_SETTINGS, SHUFFLED, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import (
+    SHUFFLED,
+    CommunicationSettings,
+    LanguageModelSettings,
+    ModuleSettings,
+)
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 logger = logging.getLogger(__name__)
@@ -137,7 +142,7 @@ def batched_networks_of(modules: MultiRLModule, known: BatchedNetworks) -> Batch
 class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """One policy that writes messages and chooses among candidate actions.
 
-    `model_config` holds the fields of `LanguageModelSettings`. Observations are those of the
+    `model_config` holds the fields of `ModuleSettings`. Observations are those of the
     `MessageExchange` connector; actions are candidate indices.
 
     The language model is shared by all modules of a process and hidden from torch's registry: parameters,
@@ -157,7 +162,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
     def setup(self) -> None:
         """Builds or borrows the base model, and registers adapters and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
-        settings = LanguageModelSettings.from_mapping(config)
+        settings = ModuleSettings.from_mapping(config)
         has_reference = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
         self.network = LanguageNetwork(settings, reference=has_reference)
         self.adapters = nn.ParameterDict()
@@ -362,7 +367,7 @@ class MessageExchange(ConnectorV2):
         communication: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._settings = LanguageModelSettings.from_mapping(dict(language_model or {}))
+        self._settings = ModuleSettings.from_mapping(dict(language_model or {}))
         self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
@@ -669,10 +674,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
     """Adds `.language_model(...)` and `.communication(...)`."""
 
     prompts: Any
-    settings_models = {
-        "language_model": select_fields(LanguageModelSettings, *MODEL_SETTINGS),
-        "communication": CommunicationSettings,
-    }
+    settings_models = {"language_model": LanguageModelSettings, "communication": CommunicationSettings}
 
     def language_model(self, settings: Settings | None = None, /, **values: Any) -> Self:
         """Sets the language model, its adapters and the critic on it, as of `LanguageModelSettings`."""
@@ -687,12 +689,12 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         self.prompts = read_prompts(self.prompts)
         super().validate()
 
-    def language_model_settings(self) -> LanguageModelSettings:
+    def language_model_settings(self) -> ModuleSettings:
         """The module's `model_config` as checked settings."""
-        return LanguageModelSettings.from_attributes(self, **self.trained_parts(), init_seed=self.seed)
+        return ModuleSettings.from_attributes(self, **self.trained_parts(), init_seed=self.seed)
 
     def trained_parts(self) -> dict[str, Any]:
-        """Fields of `LanguageModelSettings` that say what is trained."""
+        """Fields of `ModuleSettings` that say what is trained."""
         raise NotImplementedError
 
     def communication_settings(self) -> CommunicationSettings:

@@ -47,7 +47,7 @@ from rllib_llm_comm.verco.settings import (
     MESSAGE_MODES,
     WRITTEN_BY_ADAPTER,
     CommunicationSettings,
-    LanguageModelSettings,
+    ModuleSettings,
 )
 from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher
 
@@ -515,7 +515,7 @@ def load_network(
             settings.
     """
     values = {name: granted(value) for name, value in {**manifest.model_config, **overrides}.items()}
-    settings = LanguageModelSettings.from_mapping(values)
+    settings = ModuleSettings.from_mapping(values)
     held = Path(folder) / "adapters"
     roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
     if others := sorted(path.parent.name for path in held.glob(f"*/{ADAPTER_CONFIG}") if path.parent.name not in roles):
@@ -558,7 +558,7 @@ def take_files(network: LanguageNetwork, files: Mapping[str, bytes]) -> None:
         network.critic.load_state_dict(load(files[_CRITIC]))
 
 
-def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
+def _require_critic(folder: str, settings: ModuleSettings, weights: Mapping[str, torch.Tensor]) -> None:
     inputs = next((tensor.shape[-1] for tensor in weights.values() if tensor.dim() == 2), 1)
     try:
         require_shapes(lambda: build_critic(inputs, settings.critic_hiddens), weights)
@@ -626,7 +626,7 @@ def load_adapter_of(
 def other_prompts(
     path: str | os.PathLike[str],
     manifest: PolicyManifest,
-    settings: LanguageModelSettings,
+    settings: ModuleSettings,
     templates: Sequence[str] = AGENT_TEMPLATES,
 ) -> str:
     """A sentence if weights were trained with other prompts than they get here; else empty."""
@@ -695,7 +695,7 @@ def check_adapter_of(
         raise _other_base(str(path), trained_on, base_model)
 
 
-def _tell_other_scores(where: str, manifest: PolicyManifest, settings: LanguageModelSettings) -> None:
+def _tell_other_scores(where: str, manifest: PolicyManifest, settings: ModuleSettings) -> None:
     """Warns where the same adapter makes another policy, since its scores are read otherwise."""
     for name in ("score_normalization", "temperature"):
         known, here = manifest.model_config.get(name), getattr(settings, name)

@@ -66,8 +66,8 @@ class BaseModelSettings(Settings):
         return read_prompts(value)
 
 
-class LanguageModelSettings(FreshWeights, BaseModelSettings):
-    """Settings of an `LLMCommModule`: its `model_config`.
+class LanguageModelSettings(BaseModelSettings):
+    """A language model with its adapters and the critic on it.
 
     Bounds of sizes (ours) are far beyond what anybody needs, near enough that a typo or a strange checkpoint is told at
     once instead of filling the memory.
@@ -121,11 +121,6 @@ class LanguageModelSettings(FreshWeights, BaseModelSettings):
     """True if an update keeps the inputs of layers only and computes the rest again in the backward pass (ours)."""
     autocast: Literal["none", "bfloat16"] = "none"
     """`"bfloat16"`: matrix products in bfloat16 whatever the weights' dtype (ours)."""
-    trainable_roles: Several[Literal["message", "action"]] = ("action",)
-    """Adapters that are trained: `"action"` in PPO (with `train_messages` also `"message"`), in
-    supervised training that of the algorithm."""
-    train_critic: bool = True
-    """True if the critic is trained."""
 
     @field_validator("lora_target_modules")
     @classmethod
@@ -137,22 +132,26 @@ class LanguageModelSettings(FreshWeights, BaseModelSettings):
             )
         return value
 
-    @model_validator(mode="after")
-    def _with_a_critic(self) -> Self:
-        if self.critic_hiddens is None and self.train_critic:
-            raise UserError("`critic_hiddens` is None but PPO trains a critic; set it to [128, 128], for example.")
-        return self
-
     @functools.cached_property
     def templates(self) -> PromptTemplates:
         """The prompts, ready to be filled."""
         return PromptTemplates(read_prompts(self.prompts))
 
 
-MODEL_SETTINGS = tuple(
-    name for name in LanguageModelSettings.model_fields if name not in ("trainable_roles", "train_critic", "init_seed")
-)
-"""Settings of a language model that a user gives."""
+class ModuleSettings(LanguageModelSettings, FreshWeights):
+    """Settings of an `LLMCommModule`: its `model_config`; what an algorithm decides beside what a user sets."""
+
+    trainable_roles: Several[Literal["message", "action"]] = ("action",)
+    """Adapters that are trained: `"action"` in PPO (with `train_messages` also `"message"`), in
+    supervised training that of the algorithm."""
+    train_critic: bool = True
+    """True if the critic is trained."""
+
+    @model_validator(mode="after")
+    def _with_a_critic(self) -> Self:
+        if self.critic_hiddens is None and self.train_critic:
+            raise UserError("`critic_hiddens` is None but PPO trains a critic; set it to [128, 128], for example.")
+        return self
 
 
 class CommunicationSettings(Settings):

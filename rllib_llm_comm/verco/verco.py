@@ -27,7 +27,6 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import UPDATE, phase
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.rl.connectors import AddObservationsInOrder
@@ -47,7 +46,6 @@ from rllib_llm_comm.rl.strict_config import (
     AgentPoliciesMixin,
     Schedule,
     agents_apart,
-    select_fields,
 )
 from rllib_llm_comm.rl.train_batch import SemiMarkovGAE, WholeEpochs
 from rllib_llm_comm.verco.advantages import (
@@ -74,7 +72,6 @@ from rllib_llm_comm.verco.module import (
     MessageExchange,
 )
 from rllib_llm_comm.verco.settings import (
-    MODEL_SETTINGS,
     OTHER_FACT,
     SHUFFLED,
     SWAPPED,
@@ -158,8 +155,8 @@ class VercoCommunication(MessageCheckpointSettings):
     """For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its arguments."""
 
 
-class ActionCheckpointSettings(Settings):
-    """The checkpoint from which the action adapter is loaded; fields of the language model are added to it."""
+class VercoLanguageModel(LanguageModelSettings):
+    """Settings of `.language_model(...)`: the model, and the checkpoint from which its action adapter is loaded."""
 
     action_checkpoint: str | None = None
     """Checkpoint of `ActionSFT` (or of `Verco`), or a PEFT adapter folder, whose action adapter is loaded when the
@@ -539,7 +536,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
     settings_models = {
         **MultiAgentPPOConfig.settings_models,
         "training": VercoTraining,
-        "language_model": select_fields(LanguageModelSettings, *MODEL_SETTINGS, base=ActionCheckpointSettings),
+        "language_model": VercoLanguageModel,
         "communication": VercoCommunication,
     }
 

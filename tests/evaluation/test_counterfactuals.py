@@ -20,7 +20,7 @@ from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy, policy_files
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
 KEYS = ("silent", "influence", "changed")
@@ -144,7 +144,7 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
     network, manifest = talkers
     if kind != "verco":
         scores = {"score_normalization": "word"} if kind == "twosome" else {}
-        other = LanguageNetwork(LanguageModelSettings.from_mapping({**network.settings.to_dict(), **scores}))
+        other = LanguageNetwork(ModuleSettings.from_mapping({**network.settings.to_dict(), **scores}))
         randomise(other, "action", std=0.5, seed=7)
         randomise(other, "message", std=0.5, seed=8)
         network = other if kind == "twosome" else {"alice": network, "bob": other}

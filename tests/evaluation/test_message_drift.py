@@ -24,7 +24,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import encode_menu
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 from tests.refusal import refused
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)
@@ -32,7 +32,7 @@ MENU = ("i see red", "i see blue", "nothing")
 
 
 def network_of(seed=2, reference=True, **settings):
-    model = LanguageModelSettings.from_mapping(language_model(init_seed=1, **settings))
+    model = ModuleSettings.from_mapping(language_model(init_seed=1, **settings))
     network = LanguageNetwork(model, reference=reference)
     randomise(network, MESSAGE, std=0.5, seed=seed)
     return network
@@ -200,7 +200,7 @@ def test_a_reference_can_be_given(tmp_path):
 def test_sentences_of_the_game_count_as_understood_whatever_they_name(words, share):
     """A sentence that names no thing is one; a heap of words that does is none."""
     talk = CommunicationSettings(messages="constant", constant_message=words)
-    network = LanguageNetwork(LanguageModelSettings(max_prompt_tokens=200))
+    network = LanguageNetwork(ModuleSettings(max_prompt_tokens=200))
     manifest = PolicyManifest(
         "Verco", network.settings.to_dict(), talk.to_dict(), env="rllib_llm_comm/overcooked_text-v0",
         env_config={"map_name": "B", "max_game_steps": 8}, base_model_digest=base_model_digest(network.lm.base),

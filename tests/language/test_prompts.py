@@ -37,7 +37,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifes
 from rllib_llm_comm.verco.encoding import LABEL_IDS, LABEL_TARGETS, encode_examples
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_network, policy_files
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.experiments.staged import stages_of
 from tests.refusal import refused
 
@@ -66,8 +66,8 @@ OLD = {
 
 
 def test_the_default_is_what_it_was():
-    assert read_prompts("default") == OLD == LanguageModelSettings().prompts
-    assert LanguageModelSettings().to_dict()["prompts"] == OLD
+    assert read_prompts("default") == OLD == ModuleSettings().prompts
+    assert ModuleSettings().to_dict()["prompts"] == OLD
     teacher = read_prompts("default", TEACHER_TEMPLATES)
     assert teacher["observation"] == "{agent} sees: {text}"
     digest = hashlib.sha256(teacher["teacher"].encode()).hexdigest()
@@ -147,7 +147,7 @@ def test_what_a_template_cannot_be_is_told(tmp_path, texts, told):
     given = [mine, texts] if len(str(texts)) < 100_000 else [mine]
     for prompts in given:
         with refused("prompts") as caught:
-            LanguageModelSettings(prompts=prompts)
+            ModuleSettings(prompts=prompts)
         assert all(part in str(caught.value) for part in ["`prompts`", *told]), caught.value
         assert len(str(caught.value)) < 500
 
@@ -155,7 +155,7 @@ def test_what_a_template_cannot_be_is_told(tmp_path, texts, told):
 def test_what_is_no_set_is_told():
     for prompts in ("twosum", "", None, 3, ["default"], "s3://bucket/prompts", {"action": 3}, {3: "x"}):
         with refused("prompts", None):
-            LanguageModelSettings(prompts=prompts)
+            ModuleSettings(prompts=prompts)
 
 
 def test_files_that_are_no_templates_are_told(tmp_path):
@@ -215,7 +215,7 @@ def test_forms_are_made_once_and_what_cannot_be_is_told(tmp_path):
         with pytest.raises(UserError, match=f"`prompt_format` .* {told}"):
             chat_frame(byte_level_tokenizer(template), "mine")
     with refused("prompt_format", "choice"):
-        LanguageModelSettings(prompt_format="chta")
+        ModuleSettings(prompt_format="chta")
     sft = {"run": "MessageSFT", "config": {"input_": "labels", "prompt_format": "chat"}}
     verco = {"run": "Verco", "config": {"message_checkpoint": "${sft}", "prompt_format": "chat"}}
     check_adapters(stages_of({"sft": sft, "verco": verco}, tmp_path))
@@ -224,7 +224,7 @@ def test_forms_are_made_once_and_what_cannot_be_is_told(tmp_path):
         check_adapters(stages_of({"sft": sft, "verco": verco}, tmp_path))
     for day in ("today", "2024-13-01", 3):
         with refused("prompt_date", None):
-            LanguageModelSettings(prompt_date=day)
+            ModuleSettings(prompt_date=day)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_
     settings = {"base_model": model, "prompt_format": "chat", "init_seed": 0}
 
     def new(**own):
-        return LanguageNetwork(LanguageModelSettings(**settings, **own))
+        return LanguageNetwork(ModuleSettings(**settings, **own))
 
     seen = []
     for date in ({}, DATE):

@@ -26,7 +26,7 @@ from rllib_llm_comm.verco.encoding import encode_examples
 from rllib_llm_comm.verco.export_models import export_models
 from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.language.random_models import randomised
 
 ROWS = 591  # of the embedded model's tokenizer
@@ -85,7 +85,7 @@ def random_model(config):
 
 def with_adapters(config, engine, base=None):
     base = base or wrap_base_model("mine", random_model(config), load_base_model().tokenizer)
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, engine=engine), base)
+    network = LanguageNetwork(ModuleSettings(init_seed=0, engine=engine), base)
     torch.manual_seed(1)
     randomised(network.lm)
     return network
@@ -183,7 +183,7 @@ def test_adapters_go_to_linear_maps_alone_whatever_their_class():
         assert names and any(found in one for one in names) == (name == "falcon")
     base = wrap_base_model("mine", random_model(CONFIGS["phimoe"]), load_base_model().tokenizer)
     with pytest.raises(UserError, match="`lora_target_modules` names 'router'"):
-        LanguageNetwork(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
+        LanguageNetwork(ModuleSettings(lora_target_modules=["q_proj", "router"]), base)
 
 
 def test_why_a_model_takes_no_adapters_is_told():
@@ -239,8 +239,8 @@ def test_positions_that_change_with_the_length_of_a_text_are_refused(name, engin
     base = wrap_base_model("mine", random_model(CHANGING[name]), load_base_model().tokenizer)
     settings = {"max_candidate_tokens": 8, "engine": engine}
     with pytest.raises(UserError, match="more than 64 tokens .* 65"):
-        LanguageNetwork(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
-    network = LanguageNetwork(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
+        LanguageNetwork(ModuleSettings(max_prompt_tokens=57, **settings), base)
+    network = LanguageNetwork(ModuleSettings(max_prompt_tokens=56, **settings), base)
     with torch.no_grad():
         network.lm.base.model(torch.arange(20, 84)[None])
     assert_own_score(network, engine)
@@ -281,7 +281,7 @@ def vision_model():
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
     folder = folder_of(vision_model(), tmp_path / "vision")
-    network = LanguageNetwork(LanguageModelSettings(base_model=str(folder), engine=engine))
+    network = LanguageNetwork(ModuleSettings(base_model=str(folder), engine=engine))
     names = [name for name, _ in network.lm.named_adapter_parameters(ACTION)]
     assert names and not any("vision" in name or "projector" in name for name in names)
     assert network.lm.base.hidden_size == 32 and network.features(PROMPT).shape == (1, 64)
@@ -292,7 +292,7 @@ def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
 def test_adapters_that_would_not_be_heard_are_refused(targets):
     for check in (
         lambda: check_targets("embedded", targets),
-        lambda: LanguageNetwork(LanguageModelSettings(lora_target_modules=targets)),
+        lambda: LanguageNetwork(ModuleSettings(lora_target_modules=targets)),
     ):
         with pytest.raises(UserError, match=rf"`lora_target_modules` names '{targets[-1]}'.*down_proj, gate_proj"):
             check()
@@ -304,7 +304,7 @@ def test_adapters_that_would_not_be_heard_are_refused(targets):
 def test_merged_models_with_tied_weights_say_what_peft_says(name, tmp_path):
     model = random_model(type(FAST[name]).from_dict({**FAST[name].to_dict(), "tie_word_embeddings": True}))
     folder = folder_of(model, tmp_path / "base")
-    network = LanguageNetwork(LanguageModelSettings(base_model=str(folder)))
+    network = LanguageNetwork(ModuleSettings(base_model=str(folder)))
     assert network.lm.base.model.get_output_embeddings().weight is network.lm.base.model.get_input_embeddings().weight
     randomised(network.lm)
     digest = base_model_digest(network.lm.base)

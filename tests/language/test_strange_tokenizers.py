@@ -26,7 +26,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_texts
 from rllib_llm_comm.verco.encoding import encode_examples
 from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.refusal import refused
 
 WORDS = ["<unk>", "<s>", "</s>", "wait", "go", "you", "see", "a", "pot", *(f"w{i}" for i in range(20))]
@@ -227,9 +227,9 @@ def test_positions_that_a_table_does_not_have_are_told(tmp_path):
     with pytest.raises(UserError, match=sentence):
         check_positions(str(folder), 65)
     with pytest.raises(UserError, match=sentence):
-        LanguageNetwork(LanguageModelSettings(**{**settings, "max_prompt_tokens": 57}))
+        LanguageNetwork(ModuleSettings(**{**settings, "max_prompt_tokens": 57}))
     for name, engine in ENGINES.items():
-        model = LanguageNetwork(LanguageModelSettings(**settings, engine=name)).lm
+        model = LanguageNetwork(ModuleSettings(**settings, engine=name)).lm
         assert len(engine.messages(model, ["i wait. i say:"], max_words=10)) == 1
         with pytest.raises(UserError, match=sentence):
             engine.messages(model, ["i wait. " * 12 + "i say:"], max_words=10)

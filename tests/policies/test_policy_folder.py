@@ -25,13 +25,13 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifes
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_network, policy_files
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 from tests.hostile import Bomb
 from tests.refusal import refused
 
 
 def network_of(**settings):
-    return LanguageNetwork(LanguageModelSettings.from_mapping(language_model(**{"init_seed": 1, **settings})))
+    return LanguageNetwork(ModuleSettings.from_mapping(language_model(**{"init_seed": 1, **settings})))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.verco import language_network
 from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_many_rows_of_a_small_model_have_a_pass_per_network(trained, passes, mon
 
 
 def network(seed, **settings):
-    made = LanguageNetwork(LanguageModelSettings.from_mapping({**language_model(), "init_seed": 0, **settings}))
+    made = LanguageNetwork(ModuleSettings.from_mapping({**language_model(), "init_seed": 0, **settings}))
     for role in ("message", "action"):
         randomise(made, role, std=0.5, seed=seed)
     return made

@@ -25,7 +25,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import check_adapter_of, load_adapter_of
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.refusal import refused
 
 PROMPT = "i am alice. the plum door is right. i say:"
@@ -184,7 +184,7 @@ def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, 
     settings = json.loads((folder / "adapter_config.json").read_text())
     for told, fits in ((name or settings["base_model_name_or_path"], True), ("somebody/elses", False)):
         (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
-        network = LanguageNetwork(LanguageModelSettings())
+        network = LanguageNetwork(ModuleSettings())
         with contextlib.nullcontext() if fits else refused("base_model"):
             check_adapter_of(folder, "embedded")
             load_adapter_of(network, folder)

@@ -24,13 +24,13 @@ from rllib_llm_comm.sama.emma.emma import EmmaModule
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space, read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.refusal import refused
 
 
 @pytest.fixture(scope="module")
 def parts():
-    settings = LanguageModelSettings.from_mapping(language_model())
+    settings = ModuleSettings.from_mapping(language_model())
     base = load_base_model(settings.base_model)
     return base, settings, ObservationEncoder(base, settings)
 
@@ -97,7 +97,7 @@ def test_too_long_is_an_error_and_never_cut(parts, raw):
 
 @pytest.fixture
 def network():
-    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=3, temperature=2.0)))
+    network = LanguageNetwork(ModuleSettings.from_mapping(language_model(init_seed=3, temperature=2.0)))
     randomise(network, "action")
     return network
 
@@ -172,7 +172,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
 
 def gradients(observations, **adapted_settings):
     """Logits, gradients of the action adapter, and the bytes that were held for the backward pass."""
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
+    network = LanguageNetwork(ModuleSettings(init_seed=0, temperature=1.5, **adapted_settings))
     parameters = []
     torch.manual_seed(5)
     for _, parameter in network.lm.named_adapter_parameters("action"):
@@ -189,7 +189,7 @@ def gradients(observations, **adapted_settings):
 
 @pytest.fixture(scope="module")
 def kitchen_rows():
-    network = LanguageNetwork(LanguageModelSettings())
+    network = LanguageNetwork(ModuleSettings())
     encoder = ObservationEncoder(network.lm.base, network.settings)
     texts = ["make a tomato salad.", "make a salad. i am bob.", "make a tomato salad.", "i hold a bowl."]
     phrases = ("wait", "get the tomato", "chop")
@@ -226,7 +226,7 @@ def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance, kitchen_
 
 def build(inference_only=False, **settings):
     config = language_model(init_seed=0, **settings)
-    seen, chosen = encoded_space(LanguageModelSettings.from_mapping(config), 3), gym.spaces.Discrete(3)
+    seen, chosen = encoded_space(ModuleSettings.from_mapping(config), 3), gym.spaces.Discrete(3)
     return RLModuleSpec(LLMCommModule, seen, chosen, inference_only, model_config=config).build()
 
 

@@ -12,7 +12,7 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import IGNORED, MESSAGE_IDS, MessageEncoder, TextObservation, encode_examples
 from rllib_llm_comm.verco.language_network import LanguageNetwork, label_log_probs
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.refusal import refused
 
 PROMPTS = ["you see red. i say:", "you are alice in the left room. i say:", "i say:"]
@@ -53,7 +53,7 @@ MENU = ("i see red", "i see blue", "i see green")
 
 @pytest.fixture(scope="module")
 def network():
-    made = LanguageNetwork(LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
+    made = LanguageNetwork(ModuleSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
     randomise(made, "message", std=0.3, seed=4)
     return made
 
@@ -117,7 +117,7 @@ def test_menu_is_drawn_as_often_as_likely(network):
 
 
 def test_a_menu_is_scored_once_while_the_adapter_stands_still():
-    network = LanguageNetwork(LanguageModelSettings(**language_model(init_seed=0)))
+    network = LanguageNetwork(ModuleSettings(**language_model(init_seed=0)))
     encoder = MessageEncoder(network.lm.base, network.settings.max_prompt_tokens, 5, MENU)
     for seed in (4, 5):
         randomise(network, "message", std=0.3, seed=seed)

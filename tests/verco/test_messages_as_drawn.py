@@ -13,7 +13,7 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import MESSAGE_IDS, MESSAGE_TARGETS, MessageEncoder, TextObservation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 
 HUES = ("red", "blue", "green")
 MENU = ("i see red", "i see blue", "i see green")
@@ -22,7 +22,7 @@ WORDS = 3
 
 @pytest.fixture(scope="module")
 def network():
-    settings = LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message")))
+    settings = ModuleSettings(**language_model(init_seed=0, trainable_roles=("action", "message")))
     base = byte_level_model()
     with torch.no_grad():  # ends are drawn now and then, so that there are messages with an end and messages cut
         base.model.get_output_embeddings().weight[base.eos_id] *= 10

@@ -26,7 +26,7 @@ from rllib_llm_comm.verco.encoding import (
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.verco.policy import load_adapter_of
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings, ModuleSettings
 
 PHRASES = ("wait", "do nothing", "get the tomato", "do nothing")
 HEARD = {"bob": "bring the tomato"}
@@ -39,7 +39,7 @@ def view(mask=(True, True, True, False), text="i see a tomato.", subgoal=""):
 
 @pytest.mark.parametrize("prompts", [*SHIPPED, MINE], ids=lambda one: one if isinstance(one, str) else "mine")
 def test_scores_are_those_of_the_plain_engine(prompts):
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompts=prompts))
+    network = LanguageNetwork(ModuleSettings(init_seed=0, prompts=prompts))
     randomise(network, "action", std=0.2, seed=1)
     encoder = ObservationEncoder(network.lm.base, network.settings)
     views = [view(), view((True, False, True, True)), view((True, True, True, True), "i wait."), view(subgoal="cook")]
@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_plain_engine(prompts):
 
 
 def test_messages_stand_behind_the_template_wherever_they_are_made():
-    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompts=MINE))
+    network = LanguageNetwork(ModuleSettings(init_seed=0, prompts=MINE))
     asked: list[str] = []
 
     def write(prompts, **how):
@@ -111,7 +111,7 @@ def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, w
         assert after[agent].prompt.startswith(f"{seen['text']} i may {', '.join(seen['candidates'])}.")
         np.testing.assert_array_equal(after[agent].probabilities, before[agent].probabilities)
         assert after[agent].said == before[agent].said
-    default = LanguageNetwork(LanguageModelSettings(init_seed=0))
+    default = LanguageNetwork(ModuleSettings(init_seed=0))
     assert default.settings.templates.action("a") != policy.network.settings.templates.action("a")
 
 
@@ -136,8 +136,8 @@ def lines(caplog):
 def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("rllib_llm_comm.verco.policy._told", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
-    network = LanguageNetwork(LanguageModelSettings(**size))
-    same = LanguageNetwork(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
+    network = LanguageNetwork(ModuleSettings(**size))
+    same = LanguageNetwork(ModuleSettings(prompts={"message": MINE["message"]}, **size))
     with caplog.at_level(logging.WARNING):
         load_adapter_of(same, talker)  # another action prompt is nothing to the message adapter
         assert lines(caplog) == []

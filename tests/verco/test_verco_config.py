@@ -11,14 +11,14 @@ from toys import ColourTalk, language_model, register
 from rllib_llm_comm import MessageSFTConfig, VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.module import AddTeacherMessages, MessageExchange
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import ModuleSettings
 from tests.episodes import spaces
 from tests.refusal import refused
 
 
 def test_round_trip_through_json():
-    settings = LanguageModelSettings(lora_target_modules=["q_proj"], critic_hiddens=[3], lora_layers=2)
-    assert LanguageModelSettings.from_mapping(json.loads(json.dumps(settings.to_dict()))) == settings
+    settings = ModuleSettings(lora_target_modules=["q_proj"], critic_hiddens=[3], lora_layers=2)
+    assert ModuleSettings.from_mapping(json.loads(json.dumps(settings.to_dict()))) == settings
 
 
 def config():

@@ -40,7 +40,7 @@ from rllib_llm_comm.verco.advantages import SPEAKER
 from rllib_llm_comm.verco.language_network import LanguageNetwork, base_of
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import LanguagePolicy, check_adapter_of, has_base, load_adapter_of, take_files
-from rllib_llm_comm.verco.settings import MODEL_SETTINGS
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 from rllib_llm_comm.verco.verco import Verco, VercoConfig
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ _OF_TALK = (
 TALKER_SETTINGS = (*_OF_TRAINING, *_OF_TALK)
 """Settings in which members that talk may differ: of their updates, and of what they say and how they came to."""
 _MODES = ("student", "menu", "none", "constant")
-_OF_BASE = {*MODEL_SETTINGS} - {*TALKER_SETTINGS}
+_OF_BASE = {*LanguageModelSettings.model_fields} - {*TALKER_SETTINGS}
 _ONE_SHAPE = ("lora_r", "lora_alpha", "lora_target_modules", "lora_layers", "prompt_format", "dtype", "quantization")
 
 
