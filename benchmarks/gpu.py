@@ -37,9 +37,10 @@ from rllib_llm_comm.envs.overcooked_text import parallel_env as make_kitchen
 from rllib_llm_comm.language import llama
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.generation import draw_messages, generate_messages
-from rllib_llm_comm.language.packing import CANDIDATE_IDS, PAD, PROMPT_IDS
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import MASKED, prompt_features, score_candidates
+from rllib_llm_comm.policies.decision import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.multi_agent_ppo import adamw
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,

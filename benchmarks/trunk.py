@@ -23,8 +23,8 @@ import torch
 from harness import Row, main
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.engines import plain_scores
-from rllib_llm_comm.language.packing import CRITIC_IDS
 from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.policies.decision import CRITIC_IDS
 from rllib_llm_comm.rl.multi_agent_ppo import adamw, clipped_surrogate, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_network import LanguageNetwork

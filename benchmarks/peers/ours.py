@@ -13,7 +13,8 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 import torch  # noqa: E402
 
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
-from rllib_llm_comm.language.packing import CANDIDATE_IDS, PAD, PROMPT_IDS  # noqa: E402
+from rllib_llm_comm.language.packing import PAD  # noqa: E402
+from rllib_llm_comm.policies.decision import CANDIDATE_IDS, PROMPT_IDS  # noqa: E402
 from rllib_llm_comm.rl.multi_agent_ppo import adamw, clipped_surrogate, value_loss  # noqa: E402
 from rllib_llm_comm.verco.encoding import (  # noqa: E402
     CANDIDATE_WORDS,

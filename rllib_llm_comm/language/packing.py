@@ -11,12 +11,6 @@ import torch
 
 PAD = -1
 """Stands in our arrays where no token is. No token has this id; a model reads any token in its place, unseen."""
-PROMPT_IDS = "prompt_ids"
-"""Of observations in words: token ids of the prompt."""
-CANDIDATE_IDS = "candidate_ids"
-"""Of observations in words: token ids of the candidate actions."""
-CRITIC_IDS = "critic_ids"
-"""Of observations in words: token ids of the critic's prompt."""
 
 
 def common_prefix(*rows: Sequence[int]) -> int:

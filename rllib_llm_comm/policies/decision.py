@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
     from rllib_llm_comm.verco.settings import CommunicationSettings
 
+PROMPT_IDS = "prompt_ids"
+"""Of observations in words: token ids of the prompt."""
+CANDIDATE_IDS = "candidate_ids"
+"""Of observations in words: token ids of the candidate actions."""
+CRITIC_IDS = "critic_ids"
+"""Of observations in words: token ids of the critic's prompt."""
+
 
 class Value:
     """The field `Decision.value`: a number, or a function that gives it, which is called when somebody reads it."""

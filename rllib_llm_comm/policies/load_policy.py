@@ -12,6 +12,7 @@ from pydantic import Field
 from rllib_llm_comm.chat.settings import MessageWriter
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.partner_settings import LongestPrompt
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, POLICY_KINDS
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
 
@@ -82,13 +83,6 @@ class Trust(Settings):
 
     trust: bool = Field(False, exclude=True)
     """Take the addresses, names of keys, paths and hub ids that checkpoints recorded as they are."""
-
-
-class LongestPrompt(Settings):
-    """How long the prompts of a checkpoint may be that is played."""
-
-    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
-    """Longest prompt in tokens of a checkpoint, where the texts of a game are longer than those of its training."""
 
 
 class Loading(LongestPrompt, Trust):

@@ -13,8 +13,8 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import is_named
-from rllib_llm_comm.policies.load_policy import LongestPrompt
 
 SCRIPTED, RANDOM, STAY = "scripted", "random", "stay"
 FUNCTION, CHECKPOINT = "function", "checkpoint"
@@ -34,6 +34,13 @@ PLAYERS: Mapping[str, str] = {
     STAY: "waiting",
 }
 """Kind of player, in the column `player` of demonstrations -> who it is. Other texts in files are not shown."""
+
+
+class LongestPrompt(Settings):
+    """How long the prompts of a checkpoint may be that is played."""
+
+    max_prompt_tokens: int | None = Field(None, ge=1, le=2**17)
+    """Longest prompt in tokens of a checkpoint, where the texts of a game are longer than those of its training."""
 
 
 class PartnerSettings(LongestPrompt):

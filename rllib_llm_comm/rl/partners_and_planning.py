@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -12,14 +13,21 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import parse_partners, with_absolute_paths
 from rllib_llm_comm.policies.partners import Partner, game_difference, make_partner, try_out
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
+from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.seated_policy import BOTH, PartnerSeats
 from rllib_llm_comm.rl.connectors import LATEST_VECTORS, MAILBOX
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, made_env, playable_id, wrap_games
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
+
+
+def _load(path: str | Path, **how: Any) -> TrainedPolicy:
+    """The policy of a checkpoint that is a partner, as of `Loading.load`."""
+    from rllib_llm_comm.policies.load_policy import Loading  # only pools with checkpoints need it
+
+    return Loading(trust_own=True).load(path, **how)
 
 
 class SeatPartners(RLlibCallback):
@@ -41,10 +49,9 @@ class SeatPartners(RLlibCallback):
             UserError: If a partner cannot be loaded, or the environment is no PettingZoo environment.
         """
         config = env_runner.config
-        loading = Loading(trust_own=True)
         beside: list[PartnerSeats] = []
         listed = () if config.pool is None else parse_partners(config.pool)  # none yet: `use_partners` seats them
-        pool = [make_partner(settings, loading.load) for settings in listed]
+        pool = [make_partner(settings, _load) for settings in listed]
 
         def seated(game: Any, number: int) -> PartnerSeats:
             self._seats[number] = PartnerSeats(game, pool, config.seat, config.self_play_share, beside)
@@ -117,7 +124,7 @@ class PartnersConfigMixin(StrictConfigMixin):
                 raise UserError(f"`seat` is {self.seat!r} but must be 'both' or one of the agents {', '.join(agents)}.")
             game = made.env if isinstance(made, ParallelEnvAdapter) else None
             for settings in pool:
-                self._check_partner(make_partner(settings, Loading(trust_own=True).load), game)
+                self._check_partner(make_partner(settings, _load), game)
         self.add_callback(SeatPartners)
 
     def _check_partner(self, partner: Partner, game: Any) -> None:

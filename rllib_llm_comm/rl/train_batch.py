@@ -22,7 +22,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
-from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS, distinct_rows, trimmed
+from rllib_llm_comm.policies.decision import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 
 LEAST_STD = 1e-4
 """Standard deviations by which something is divided are at least this."""
@@ -199,6 +199,8 @@ def decisions_only(
     module_batch.pop(Columns.LOSS_MASK, None)
     in_words = PROMPT_IDS in module_batch[Columns.OBS]
     if in_words:
+        from rllib_llm_comm.language.packing import trimmed  # only language agents need it
+
         seen = module_batch[Columns.OBS]  # without the padding that all rows share, which each minibatch would copy
         ids = {name: trimmed(seen[name]) for name in (PROMPT_IDS, CANDIDATE_IDS, CRITIC_IDS) if name in seen}
         module_batch = {**module_batch, Columns.OBS: {**seen, **ids}}
@@ -213,6 +215,8 @@ def decisions_only(
 
 def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
     # Rows that show the same prompt and candidates get the same number.
+    from rllib_llm_comm.language.packing import distinct_rows
+
     columns = [observations[name].cpu().flatten(1).int() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
     return distinct_rows(torch.cat(columns, dim=1))[1]
 

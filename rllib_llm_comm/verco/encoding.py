@@ -17,9 +17,10 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PAD, PROMPT_IDS, common_prefix
+from rllib_llm_comm.language.packing import PAD, common_prefix
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, Prompt, PromptTemplates, most_tokens
 from rllib_llm_comm.language.scoring import encode_candidates
+from rllib_llm_comm.policies.decision import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 CANDIDATE_WORDS = "candidate_words"

@@ -31,9 +31,10 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resol
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.mixed_batch import MixedBatch
-from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PAD, PROMPT_IDS, distinct_rows, micro_batches
+from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
+from rllib_llm_comm.policies.decision import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     IGNORED,

@@ -43,8 +43,9 @@ from rllib_llm_comm.envs.games import is_understood
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.packing import CANDIDATE_IDS, CRITIC_IDS, PAD, PROMPT_IDS
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import read_prompts
+from rllib_llm_comm.policies.decision import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.partners import game_difference
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy

@@ -47,8 +47,8 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import same_request
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.packing import CRITIC_IDS
 from rllib_llm_comm.language.prompts import PromptTemplates, limit_words, most_tokens
+from rllib_llm_comm.policies.decision import CRITIC_IDS
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.callbacks import add_cost
 from rllib_llm_comm.rl.epoch_progress import with_progress
