@@ -89,13 +89,22 @@ class Registry(Mapping[str, Thing]):
         """What files give of a thing, a name or a mapping with `name` and settings, as name and settings.
 
         Raises:
-            UserError: If it is neither, the name is unknown, or a setting is not allowed.
+            UserError: If it is neither, or the name is unknown.
         """
         if not isinstance(given, str | Mapping):
             allowed = f"a name ({', '.join(self)}), or a mapping with `name` and settings"
             raise UserError(f"`{self.setting}` is {as_in_files(given)} but must be {allowed}.", "type")
         settings = {"name": given} if isinstance(given, str) else dict(given)
-        name = settings.pop("name", None)
+        self.require(name := settings.pop("name", None))
+        return name, settings
+
+    def checked(self, given: object) -> tuple[str, dict[str, Any]]:
+        """As `named`, with settings that are allowed.
+
+        Raises:
+            UserError: If one is not, too.
+        """
+        name, settings = self.named(given)
         self.settings_of(name).checked(self.setting, settings)
         return name, settings
 

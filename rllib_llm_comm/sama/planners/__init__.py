@@ -181,7 +181,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     """
     if isinstance(settings, Planner):
         return settings
-    name, given = PLANNERS.named(_named_settings(settings) if isinstance(settings, str) else settings)
+    name, given = PLANNERS.checked(_named_settings(settings) if isinstance(settings, str) else settings)
     maker = PLANNERS[name]
     return maker(**given, model=model) if "model" in inspect.signature(maker).parameters else maker(**given)
 

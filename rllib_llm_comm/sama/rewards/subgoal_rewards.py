@@ -600,7 +600,7 @@ def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> 
     """
     if isinstance(settings, SubgoalRewards):
         return settings
-    name, given = REWARDS.named(settings)
+    name, given = REWARDS.checked(settings)
     how: Any = REWARDS[name](**given)
     if name == EXACT:
         return SubgoalRewards()

@@ -160,7 +160,7 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
     """
     if isinstance(settings, Teacher):
         return settings
-    name, values = TEACHERS.named(settings)
+    name, values = TEACHERS.checked(settings)
     return TEACHERS[name](**values)
 
 
@@ -190,7 +190,7 @@ def portable_teacher(settings: Any) -> Any:
     """
     if isinstance(settings, Teacher):
         return settings
-    name, values = TEACHERS.named(settings)
+    name, values = TEACHERS.checked(settings)
     return settings if isinstance(settings, str) else {"name": name, **TEACHERS[name].portable(values)}
 
 
