@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import math
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
+
+from pydantic import TypeAdapter, ValidationError
 
 from rllib_llm_comm.core.errors import (
     UserError,
@@ -71,6 +74,12 @@ _RANGES = (
 _CLASSES = re.compile(r"callbacks|callbacks_class|sample_collector|.*_(cls|class)")
 _FUNCTIONS = re.compile(r"callbacks_on_.*|.*_fn")
 _STACK_SWITCHES = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
+# Pydantic's names of problems with types of plain values, and the types that have them. RLlib takes some lists where an
+# annotation has functions.
+_PROBLEMS = re.compile(
+    "((bool|int|float|string|list|tuple|set|dict)_type|int_from_float|literal_error|missing|too_(long|short)) "
+    "(?!NoneType).*|callable_type str"
+)
 # Written differently in a dict than as an attribute.
 _ALIASES = ("callbacks", "framework", "lambda", "input", "num_workers", "num_cpus_for_driver")
 
@@ -373,45 +382,19 @@ def check_type(setting: str, value: Any, annotation: Any) -> None:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """True if a plain value may be meant by an annotation; `None`, for a setting that is not given, always may.
+    """True if a plain value may be meant by an annotation; `None`, for what is not given, always may.
 
-    It is `True`, too, for annotations that are not about plain values.
+    It is `True`, too, for values that are not plain, and where an annotation allows some of these.
     """
-    return value is None or _is_a(value, annotation)
-
-
-def _is_a(value: Any, annotation: Any) -> bool:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Union or origin is types.UnionType:
-        return any(_is_a(value, option) for option in arguments)
-    if annotation is type(None):
-        return value is None
-    if value is None:
-        return annotation not in (bool, int, float, str) and origin is not Literal
-    if not isinstance(value, bool | int | float | str | list | dict):
+    try:
+        adapter = TypeAdapter(annotation, config={"arbitrary_types_allowed": True})
+        adapter.validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        problems = (f"{one['type']} {type(one['input']).__name__}" for one in error.errors())
+        return not all(map(_PROBLEMS.fullmatch, problems))
+    except Exception:  # an annotation that only type checkers can read, or an object
         return True
-    if origin is Literal:
-        return value in arguments
-    if Callable in (origin, annotation):
-        return not isinstance(value, str)
-    if annotation is bool:
-        return isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation is str:
-        return isinstance(value, str)
-    kind = origin or annotation
-    if not isinstance(kind, type) or not issubclass(kind, Collection):
-        return True
-    if issubclass(kind, Mapping):
-        return isinstance(value, dict) and all(_is_a(item, arguments[-1]) for item in value.values() if arguments)
-    if not isinstance(value, list):
-        return False
-    if kind is tuple and arguments and Ellipsis not in arguments:
-        return len(value) == len(arguments) and all(map(_is_a, value, arguments))
-    return all(_is_a(item, arguments[0]) for item in value if arguments)
+    return True
 
 
 def holds_plain_values(annotation: Any) -> bool:

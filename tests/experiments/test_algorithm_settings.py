@@ -260,7 +260,8 @@ def test_a_run_of_another_version_is_not_gone_on_with(monkeypatch, tmp_path):
         ([1, 2], list[int], True), ([1, "x"], list[int], False), ([None], list[str | None], True),
         ("x", Sequence[str], False), ({"a": "x"}, Mapping[str, int], False),
         ([[0, 1.0], [5, 0.5]], list[tuple[int, float]], True), ([[0, 1.0, 2]], list[tuple[int, float]], False),
-        ("os.system", Callable[[int], int] | None, False), (None, int, True),
+        ("os.system", Callable[[int], int] | None, False), (None, int, True), (3, str | Path, False),
+        (["x.npy"], str | Callable[[int], int], True), ({"a": None}, dict[str, dict[str, int]], True),
     ],
 )  # fmt: skip
 def test_elements_have_types_too(value, annotation, may):
