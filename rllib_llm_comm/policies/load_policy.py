@@ -85,7 +85,14 @@ class Trust(Settings):
     """Take the addresses, names of keys, paths and hub ids that checkpoints recorded as they are."""
 
 
-class Loading(LongestPrompt, Trust):
+class Elsewhere(LongestPrompt):
+    """What differs where a checkpoint is loaded."""
+
+    base_model: str | None = None
+    """Where the base model lies, if not where it lay in training."""
+
+
+class Loading(Elsewhere, Trust):
     """Arguments of `load_policy` beside the path; what is not given is as the checkpoint recorded it."""
 
     messages: str | None = None
@@ -94,8 +101,6 @@ class Loading(LongestPrompt, Trust):
     """Who speaks with messages "teacher": scripted, or a mapping with `name` and settings."""
     message_server: Literal["none"] | MessageWriter | None = None
     """Who writes messages: a mapping with `base_url`, ..., or "none": the policy itself."""
-    base_model: str | None = None
-    """Where the base model lies, if not where it lay in training."""
     trust_own: bool = Field(False, exclude=True)
     """Take them from checkpoints that were written here (`policies.signatures`), as in a stage of a file whose
     checkpoints come from that file or another of the user's."""

@@ -75,7 +75,7 @@ from rllib_llm_comm.envs.interface import (
     with_figures,
 )
 from rllib_llm_comm.policies.decision import Policy, Request
-from rllib_llm_comm.policies.load_policy import Loading, LongestPrompt
+from rllib_llm_comm.policies.load_policy import Elsewhere, Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
@@ -100,13 +100,11 @@ FOG, TRUTH = "fog", "truth"
 SCRIPTED, TRAINED = "scripted", "trained:"
 
 
-class ActingCheckpoint(LongestPrompt):
+class ActingCheckpoint(Elsewhere):
     """How a checkpoint acts that is loaded for a game; another setting names it."""
 
     greedy: bool = False
     """Whether the checkpoint takes its likeliest action instead of a sampled one."""
-    base_model: str | None = None
-    """Place of its base model, if not that of its training."""
     trust: bool = False
     """Whether what it recorded is used where it reaches beyond this program. What this user's own training wrote here
     needs none; a file cannot say so (`--trust`)."""

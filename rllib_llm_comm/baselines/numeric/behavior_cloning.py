@@ -15,7 +15,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.session_files import is_session, read_session
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import Seeded, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.golden import read_games
@@ -38,7 +38,7 @@ _MOST_BYTES = 2**29
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
-class CloningSettings(Settings):
+class CloningSettings(Seeded):
     """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked."""
 
     hiddens: Several[Annotated[int, Field(ge=1, le=MOST_WIDTH)]] = Field((64, 64), min_length=1, max_length=MOST_LAYERS)
@@ -57,8 +57,6 @@ class CloningSettings(Settings):
     half: Literal["all", "first", "second"] = "all"
     """The games that are used at all: all of them, or every other one. Carroll et al. train with a clone of one half of
     the games and judge with a clone of the other."""
-    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
-    """Seed of weights and batches."""
 
 
 @dataclass(frozen=True)

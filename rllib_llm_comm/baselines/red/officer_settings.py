@@ -137,7 +137,7 @@ class HeldOut(Settings):
     """Share of the demonstrated games that is held out (ours)."""
 
 
-class OfficerCloningSettings(HeldOut):
+class OfficerCloningSettings(HeldOut, Seeded):
     """Settings of the behaviour cloning before RL; those of the original code unless marked."""
 
     network: OfficerSettings = OfficerSettings()
@@ -151,8 +151,6 @@ class OfficerCloningSettings(HeldOut):
     idle: float = Field(0.3, ge=1e-3, le=1)
     """Share of the decisions at which nothing was ordered that is taken in a pass; each counts for as many as are left
     out (ours)."""
-    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
-    """Seed of weights and batches."""
     start: str | None = None
     """Policy folder of an officer with the same network to go on from; None for fresh weights (ours)."""
 
