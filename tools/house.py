@@ -26,7 +26,7 @@ AT_FIRST = {
     "product lines": ("85,800", "about 58,000"),
     "product files": ("605", "<= 260"),
     "test lines": ("46,000", "about 30,000"),
-    "files from a YAML file to a gradient, as CONTRIBUTING.md names them": ("about 35", "<= 14"),
+    "files from a YAML file to a gradient, of the tables Start and Learn": ("about 35", "<= 14"),
     "modules loaded by MAPPO": ("173", "<= 60"),
     "of these language, chat, sama, verco": ("75 with planning", "0"),
     "declarations": ("4 of a key", "1"),
@@ -72,24 +72,31 @@ def loaded_by(module: str) -> Counter[str]:
     return Counter(name.split(".")[1] for name in told.split())
 
 
-def imported(path: Path) -> set[str]:
-    """Our modules that a file imports when it is loaded."""
-    found: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
-            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+_UPDATE = f"""
+import sys
+from {PACKAGE} import VercoConfig
+from {PACKAGE}.verco.verco import VercoLearner
+
+entered, update = set(), VercoLearner.update
+
+def traced(*given, **named):
+    sys.setprofile(lambda frame, *_: entered.add(frame.f_code.co_filename))
+    try:
+        return update(*given, **named)
+    finally:
+        sys.setprofile(None)
+
+VercoLearner.update = traced
+config = VercoConfig().environment("{PACKAGE}/overcooked_text-v0").env_runners(num_envs_per_env_runner=4)
+config.training(train_batch_size_per_learner=32, num_epochs=1).build_algo().train()
+print(*entered, sep="\\n")
+"""
 
 
-def way_of_verco() -> list[str]:
-    """Files that Verco's algorithm and the stage that runs it import, and these in turn."""
-    known, seen, ahead = modules(), set(), [f"{PACKAGE}.experiments.tune_stage", f"{PACKAGE}.verco.verco"]
-    while ahead:
-        name = ahead.pop()
-        if name not in seen and name in known:
-            seen.add(name)
-            ahead += imported(known[name])
-    return sorted(name for name in seen if lines(known[name]) > 3)
+def entered_by_update() -> set[str]:
+    """Our files, as CONTRIBUTING.md names them, that an update of Verco enters: a tiny one is run and traced."""
+    told = subprocess.run([sys.executable, "-c", _UPDATE], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return {line.partition(f"/{PACKAGE}/")[2] for line in told.splitlines() if f"/{PACKAGE}/" in line}
 
 
 @functools.cache
@@ -152,18 +159,17 @@ def seconds_to_first_line(command: str) -> float:
     return round(taken, 2)
 
 
-def files_told() -> set[str]:
-    """The files that CONTRIBUTING.md names on Verco's way."""
+def files_told(part: str) -> set[str]:
+    """The files that CONTRIBUTING.md names on Verco's way: of its table `Start`, `Learn` or `Play`."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    way = text.partition("## From a file to a gradient")[2].partition("\n## ")[0].partition("\n| ---")[2]
-    return set(re.findall(r"`([\w/]+\.py)`", way))
+    return set(re.findall(r"`([\w/]+\.py)`", text.partition(f"\n| {part} | Files |\n")[2].partition("\n\n")[0]))
 
 
 def measure() -> dict[str, object]:
     """All measures by name."""
     paths = modules().values()
     mappo = loaded_by(f"{PACKAGE}.baselines.numeric.mappo")
-    way, twice = Counter(name.split(".")[1] for name in way_of_verco()), declared_twice()
+    twice, entered, learn = declared_twice(), entered_by_update(), files_told("Learn")
     by_slice = Counter(name.split(".")[1] for name in modules() if name != PACKAGE)
     sizes: Counter[str] = Counter()
     for name, path in modules().items():
@@ -178,9 +184,10 @@ def measure() -> dict[str, object]:
         "test lines": sum(map(lines, tests)),
         "of these code in tests": sum(map(code_lines, tests)),
         "test files": len(tests),
-        "files from a YAML file to a gradient, as CONTRIBUTING.md names them": len(files_told()),
-        "of these of verco and rl": sum(name.startswith(("verco/", "rl/")) for name in files_told()),
-        "files that `verco.verco` imports, all ways": dict(way.most_common()),
+        "files that an update of Verco enters": len(entered),
+        "of these of verco, rl and language": sum(name.startswith(("verco/", "rl/", "language/")) for name in entered),
+        "files from a YAML file to a gradient, of the tables Start and Learn": len(files_told("Start") | learn),
+        "of these Learn": len(learn),
         "modules loaded by MAPPO": sum(mappo.values()),
         "of these language, chat, sama, verco": sum(mappo[name] for name in ("language", "chat", "sama", "verco")),
         "declarations": {key: declarations(key) for key in KEYS},

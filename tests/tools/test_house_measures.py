@@ -1,6 +1,6 @@
 """The measures of the house see what they count."""
 
-from tools.house import declarations, loaded_by, way_of_verco
+from tools.house import declarations, entered_by_update, files_told, loaded_by
 
 
 def test_a_setting_is_declared_once():
@@ -8,11 +8,9 @@ def test_a_setting_is_declared_once():
     assert {key: declarations(key) for key in homes} == {key: [home] for key, home in homes.items()}
 
 
-def test_the_way_of_verco_holds_its_stage_its_language_and_shared_learners_but_no_other_method():
-    way = way_of_verco()
-    ours = ("experiments.tune_stage", "verco.verco", "language.scoring", "rl.multi_agent_ppo")
-    assert {f"rllib_llm_comm.{name}" for name in ours} <= set(way)
-    assert not any(".sama." in name or ".baselines." in name for name in way)
+def test_the_way_to_a_gradient_names_all_files_that_an_update_enters():
+    entered = {name for name in entered_by_update() if name.startswith(("verco/", "rl/", "language/"))}
+    assert {"verco/verco.py", "rl/multi_agent_ppo.py", "language/scoring.py"} <= entered <= files_told("Learn")
 
 
 def test_agents_without_language_load_no_other_slice():
