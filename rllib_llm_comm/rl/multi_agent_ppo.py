@@ -277,7 +277,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
                 pipeline.append(piece)
 
     def advantage_pieces(self) -> Sequence[ConnectorV2]:
-        """The connectors that compute advantages; the first reduces the batch by `gae.decisions_only`."""
+        """The connectors that compute advantages; the first reduces the batch by `train_batch.decisions_only`."""
         config: Any = self.config
         return [SemiMarkovGAE(gamma=config.gamma, lambda_=config.lambda_, floor=config.advantage_floor)]
 
