@@ -55,7 +55,7 @@ class PolicyManifest:
 
     Attributes:
         algorithm: Name of the algorithm that wrote it.
-        model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
+        model_config: Fields of `ModuleSettings`; of a numeric policy those of `NumericSettings`, `size`,
             `actions`, `critic_size` and, if it reads a team's vectors, the `team`'s names; of a grounded one those of
             `EmmaSettings` and the network's `sizes`; of a valued one those of `QSettings`, the network's `sizes`, and
             the `team`'s names, `choices` and `forms`; of an officer those of `OfficerSettings`.
