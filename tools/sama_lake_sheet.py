@@ -232,7 +232,9 @@ def record(target: Path, scratch: Path) -> int:
     run_translation(model, translation, TranslationStageSettings(**shared, manual=str(manual), actions=1), ENV_ID)
     how = {**HOW, "manual": str(manual), "translation": str(translation)}
     run_subgoals(model, scratch / "subgoals.json", SubgoalStageSettings(**shared, planner=how, states=STATES), ENV_ID)
-    rewards = RewardStageSettings(chat={}, subgoals=str(scratch / "subgoals.json"), manual=str(manual))
+    rewards = RewardStageSettings(
+        chat={"cassette": "none"}, subgoals=str(scratch / "subgoals.json"), manual=str(manual)
+    )
     run_rewards(model, scratch / "rewards", "rewards", rewards)
     planner, lake = make_planner(how, model), open_game(ENV_ID, {"layout": ROWS})
     for situation in _all():

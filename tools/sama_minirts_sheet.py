@@ -206,7 +206,7 @@ def record(target: Path, scratch: Path) -> int:
     asked = SubgoalStageSettings(**shared, planner=how, states=STATES, states_by="random")
     run_subgoals(model, scratch / "subgoals.json", asked, ENV_ID)
     data = str(scratch / "subgoals.json")
-    rewards = RewardStageSettings(chat={}, subgoals=data, manual=str(manual), steps=STEPS)
+    rewards = RewardStageSettings(chat={"cassette": "none"}, subgoals=data, manual=str(manual), steps=STEPS)
     run_rewards(model, scratch / "rewards", "rewards", rewards)
     lines = tape.read_text(encoding="utf-8").splitlines()
     planner = make_planner(how, model)

@@ -336,7 +336,7 @@ def write_files(source: ChatModel, model: ChatModel, manual: Path, translation: 
     from rllib_llm_comm.experiments.language_stages import TranslationStageSettings, run_translation
 
     manual.write_text(make_manual(source, split_latex(read_latex(find_paper("onion_soup")))).text, encoding="utf-8")
-    asked = TranslationStageSettings(chat={}, layout=LAYOUT, manual=str(manual), actions=0)
+    asked = TranslationStageSettings(chat={"cassette": "none"}, layout=LAYOUT, manual=str(manual), actions=0)
     run_translation(model, translation, asked)
 
 

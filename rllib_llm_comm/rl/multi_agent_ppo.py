@@ -32,7 +32,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError, shown
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import PlanningSettings
-from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
+from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfEntropyCollapse
 from rllib_llm_comm.rl.env_runner import LeanEnvRunner, with_own_connectors
 from rllib_llm_comm.rl.partners_and_planning import PartnersConfigMixin, PartnersSettings, PlanningConfigMixin
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
@@ -599,7 +599,6 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self.add_callback(EpisodeMetrics)
         self.add_callback(PhaseSeconds)
         self.add_callback(WarnOfEntropyCollapse)
-        self.add_callback(ResultWarnings)  # the last, so that it has seen what the others warn of
         super().validate()
 
     def validate_training(self) -> None:

@@ -20,6 +20,7 @@ from ray.util.debug import log_once
 from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_whole, shown, within
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_manifest import names_a_folder
+from rllib_llm_comm.rl.callbacks import ResultWarnings
 from rllib_llm_comm.rl.rllib_adapter import agents_of, ensure_registered
 
 if TYPE_CHECKING:
@@ -273,6 +274,7 @@ class StrictConfigMixin(AlgorithmConfig):
         # RLlib gives each warning once per process, so one that counts as given is not printed.
         for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
             log_once(line)
+        self.add_callback(ResultWarnings)  # the last, so that it has seen what the others warn of
         super().validate()
 
     def _validate_seed(self) -> None:

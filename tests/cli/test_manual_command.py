@@ -39,7 +39,7 @@ def test_the_command_records_and_plays_back(tmp_path):
     [
         (["none.tex", "--model", "m"], "'none.tex' is no file and none of"),
         ([str(PAPER)], "`model` is missing"),
-        ([str(PAPER), "--chat", '{"x": 1}'], "`x` is no setting of the chat model"),
+        ([str(PAPER), "--chat", '{"x": 1}'], "`chat.x` is no known key"),
     ],
 )
 def test_the_commands_errors_are_one_sentence(tmp_path, options, why):

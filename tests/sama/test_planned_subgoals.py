@@ -178,7 +178,7 @@ def test_the_other_games_of_a_runner_go_on_while_one_waits_for_its_plan(monkeypa
     ("config", "settings", "wrong"),
     [
         (EMMAConfig, {"planner": "nobody"}, ("planner", "unknown")),
-        (VercoConfig, {"planner": {"name": "chat"}}, ("planner", "missing", "`chat`")),
+        (VercoConfig, {"planner": {"name": "chat"}}, ("planner.chat", "missing")),
         (VercoConfig, {"planner": "scripted", "patience": 0}, ("patience", "range")),
         (EMMAConfig, {"subgoal_rewards": {"name": "judge", "chat": "gpt-4o"}}, ("subgoal_rewards.chat", "type")),
         (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": "no/where.json"}}, ("subgoal_rewards.path",)),

@@ -38,7 +38,7 @@ def test_log_probs_equal_a_plain_loop(adapted):
 
 
 def test_labels_are_no_longer_than_messages_that_can_be_written(random_base):
-    whole, cut = (encode_examples(random_base, PROMPTS, MESSAGES, 64, most)["message_labels"] for most in (None, 3))
+    whole, cut = (encode_examples(random_base, PROMPTS, MESSAGES, 64, most)["label_targets"] for most in (None, 3))
     learned = (whole != IGNORED).sum(1)
     assert learned.max() > 3 and ((cut != IGNORED).sum(1) == learned.clip(max=3)).all()
 

@@ -76,6 +76,12 @@ def test_the_message_adapter_alone_learns_what_the_teacher_says(trained):
     assert all({"prompt", "teacher", "student"} == set(sample) for sample in results[-1]["message_samples"])
 
 
+def test_the_user_is_told_where_nothing_is_learned(labels):
+    with running(config(labels, lr=1e-9)) as algo:
+        told = [algo.train().get("warnings", "") for _ in range(10)]
+    assert "next to nothing is learned" in told[-1] and "next to nothing" not in "".join(told[:-1])
+
+
 def test_a_seed_fixes_what_is_learned_in_whatever_order_files_are_read(labels, trained, tmp_path):
     for name, other in (("part-0", "part-1"), ("part-1", "part-0")):
         shutil.copy(Path(labels) / f"{name}.parquet", tmp_path / f"{other}.parquet")
