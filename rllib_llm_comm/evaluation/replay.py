@@ -97,6 +97,7 @@ def _sheet(tiles: list[bytes]) -> str:
 
 
 _TALLEST = 560
+_MOST_PAPER = 4000
 _PANEL = 340
 _MARGIN = 12
 _BUBBLE = 150
@@ -134,7 +135,9 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     images = [frame["image"] for frame in episode.frames if frame["image"] is not None]
     if not images or len(images) < len(episode.frames):
         raise UserError(f"{episode.env_id!r} draws no pictures, so there is no animation; leave it out.")
-    shown = [_moment(episode, number, image) for number, image in enumerate(images)]
+    drawn = [_moment(episode, number, image) for number, image in enumerate(images)]
+    height = max(needed for _, needed in drawn)
+    shown = [picture.crop((0, 0, picture.width, height)) for picture, _ in drawn]
     palette = _side_by_side(shown).quantize(_COLOURS)
     few = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in shown]
     durations = [milliseconds] * (len(few) - 1) + [_LAST * milliseconds]
@@ -154,18 +157,21 @@ def _side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
     return whole
 
 
-def _moment(episode: Episode, number: int, image: np.ndarray) -> Image.Image:
+def _moment(episode: Episode, number: int, image: np.ndarray) -> tuple[Image.Image, int]:
+    """A moment with much paper below, and the height that it needs; pictures too small to be seen are enlarged."""
     frame = episode.frames[number]
     game = Image.fromarray(image).convert("RGB")
-    scale = min(1.0, _TALLEST / game.height)
-    game = game.resize((round(game.width * scale), round(game.height * scale)), Image.Resampling.LANCZOS)
+    small = game.height < _TALLEST
+    scale = max(1, _TALLEST // (2 * game.height)) if small else _TALLEST / game.height
+    way = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+    game = game.resize((round(game.width * scale), round(game.height * scale)), way)
     colours = {agent: COOK_COLOURS[k % len(COOK_COLOURS)] for k, agent in enumerate(episode.agents)}
     draw, taken = ImageDraw.Draw(game), list[_Box]()
     for agent, (x, y) in frame["places"].items():
         part = frame["agents"].get(agent)
         if part and (said := part.get("said")):
             _bubble(draw, game.size, (x * scale, y * scale), _lines(said, _BUBBLE, 15), colours[agent], taken)
-    whole = Image.new("RGB", (game.width + _PANEL, game.height), PAPER[:3])
+    whole = Image.new("RGB", (game.width + _PANEL, max(game.height, _MOST_PAPER)), PAPER[:3])
     whole.paste(game, (0, 0))
     pen = ImageDraw.Draw(whole)
     left, top = game.width + _MARGIN, float(_MARGIN)
@@ -177,7 +183,8 @@ def _moment(episode: Episode, number: int, image: np.ndarray) -> Image.Image:
     if over:
         end = f"{headline(episode)} after {episode.length} game steps"
         pen.text((left, top + 4), end, fill=INK, font=font(20))
-    return whole
+        top += 32
+    return whole, min(whole.height, max(game.height, round(top)))
 
 
 def _latest(frames: Sequence[Mapping[str, Any]], agent: str) -> str:

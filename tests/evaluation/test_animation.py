@@ -75,6 +75,19 @@ def test_who_speaks_has_a_bubble_over_its_head(tmp_path):
     assert np.abs(pictures[0][-1][0][:, : last.shape[1]] - last).mean() < 4
 
 
+def test_small_pictures_are_enlarged_and_cut_no_words_off(tmp_path):
+    episode = episode_of(Says())
+    whole = frames_of(write_animation(episode, tmp_path / "x.gif"))
+    for frame in episode.frames:
+        frame.update(image=frame["image"][:32, :40], places={})
+    small = frames_of(write_animation(episode, tmp_path / "x.gif"))
+    assert {picture.shape[0] for picture, _ in small} == {small[0][0].shape[0]} and small[0][0].shape[0] > 256
+    assert all(picture.shape[1] - 320 == 340 for picture, _ in small)
+    for (large, _), (picture, _) in zip(whole, small, strict=True):  # the panel, as beside a large picture
+        height = min(len(large), len(picture))
+        assert np.abs(picture[:height, -340:] - large[:height, -340:]).mean() < 4
+
+
 @pytest.mark.parametrize("words", [NASTY * 20, "x" * 500, "a\nb\tc\x00\u202e", "caf\u00e9 \ufffd \U0001f600"])
 def test_any_message_can_be_drawn(tmp_path, words):
     player = Says()
