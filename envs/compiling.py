@@ -23,7 +23,7 @@ def compiling(what: str, duration: str) -> Iterator[None]:
 
     Environment runners that start together on a new machine would all compile the same; all but one wait instead.
     """
-    text = f"Compiling the rules of {what}; this takes {duration} once and is kept for later."
+    text = f"Loading the rules of {what}; to compile them takes {duration}, once: they are kept for later."
     note = threading.Timer(SILENT_SECONDS, logger.warning, (text,))
     note.daemon = True
     note.start()

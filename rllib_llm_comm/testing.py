@@ -328,9 +328,14 @@ def _step_rewards(episode: list[_Step]) -> str | None:
     return None
 
 
+_LIMITS = ("max_game_steps", "horizon")
+
+
 def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
     """Nobody is both terminated and truncated; at a known limit everybody left is truncated."""
-    limit = getattr(env, "max_game_steps", None)
+    own: Any = getattr(env.unwrapped, "settings", None) or {}
+    known = (own.get(name, getattr(env, name, None)) for name in _LIMITS)
+    limit = next((one for one in known if one is not None), None)
     ended = False
     for k, step in enumerate(episode):
         for agent, terminated in step.terminations.items():
@@ -346,6 +351,8 @@ def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
                 return f"step {k}, {agent}: game step {info['game_step']} is beyond the limit of {limit}"
     if not ended:
         raise _NotApplicableError("no episode ended within the roll-out; give more `steps` or a shorter time limit")
+    if limit is None:
+        raise _NotApplicableError(f"its limit is not known; a setting or attribute {' or '.join(_LIMITS)} tells it")
     return None
 
 

@@ -8,6 +8,7 @@ from gymnasium import spaces
 from odd_games import Odd
 from pettingzoo import ParallelEnv
 from pettingzoo.env_registry import registration
+from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import GAMES, GameRecord, register_game
@@ -93,11 +94,25 @@ def test_a_scripted_player_that_is_not_for_a_kitchen_is_no_fault_of_it():
     assert told.status == "skipped" and "simple_tomato" in told.detail
 
 
+class Terminated(BaseParallelWrapper):
+    """A game whose time limit terminates."""
+
+    def step(self, actions):
+        seen, rewards, terminated, truncated, infos = super().step(actions)
+        return seen, rewards, {**terminated, **truncated}, dict.fromkeys(truncated, False), infos
+
+
+@pytest.mark.parametrize(("game", "limit"), [(ID, "max_game_steps"), ("rllib_llm_comm/overcooked_ai-v0", "horizon")])
+def test_a_limit_that_terminates_is_found_by_whichever_name(game, limit):
+    results = check_env(lambda: Terminated(make_env(game, **{limit: 20})), steps=50)
+    assert "a time limit truncates and does not terminate" in failures(results)
+
+
 def test_a_users_environment_may_be_a_class_or_an_instance():
     results = check_env(Talkers, steps=40)
     assert not failures(results)
     skipped = {result.name.split()[0]: result.detail for result in results if result.status == "skipped"}
-    assert skipped.keys() == {"step", "MAPPO", "QMIX"}  # it shows words alone
+    assert skipped.keys() == {"step", "a", "MAPPO", "QMIX"}  # it shows words alone, and tells no time limit
     assert all("does not begin" in skipped[name] and "'ann'" in skipped[name] for name in ("MAPPO", "QMIX"))
     # A Text space prints its alphabet, and a terminal shows 400 characters: the remedy comes within them.
     assert all("observation in numbers" in skipped[name][:400] for name in ("MAPPO", "QMIX"))

@@ -103,6 +103,7 @@ def _print_names(heading: str, about: str, rows: Iterable[tuple[str, str]]) -> N
     out.print(table)
 
 
+_UNKNOWN_PHRASES = 10.0  # a larger temperature levels scores that tell nothing
 _NAMED = {
     "algorithms": "rllib_llm_comm.rl.algorithms:ALGORITHMS",
     "stages": "rllib_llm_comm.experiments.stages_without_tune:STAGE_KINDS",
@@ -272,6 +273,8 @@ def calibrate_command(
     print_table(prompt_table(found), prompt_caption(found))
     advice = found.advice
     say(f"Write in `config`: score_normalization: {advice.normalization}, temperature: {advice.temperature:g}", "green")
+    if advice.temperature > _UNKNOWN_PHRASES:
+        say("The model does not know these phrases at all: its messages will stay noise, too.", "yellow")
     if json_file is not None:
         figures = {**subjects.to_json(), "entropy_aim": aim, "seed": seed, **found.to_json()}
         write_atomically(json_file, json.dumps(figures, separators=(",", ":")) + "\n")

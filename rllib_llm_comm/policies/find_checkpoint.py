@@ -299,9 +299,12 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     if not folder.exists():
         parent = folder.parent
         near = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
+        hint = did_you_mean(folder.name, near)
+        if str(path) in ("random", "scripted", "stay"):
+            hint = " Who plays without a checkpoint plays in `rllib crossplay random scripted --env ID`."
         raise UserError(
             f"There is no checkpoint at {str(path)!r}; give a checkpoint, a trial, a stage or a run, such as "
-            f"results/verco.{did_you_mean(folder.name, near)}"
+            f"results/verco.{hint}"
         )
     require_readable(folder)
     record = read_record(folder)

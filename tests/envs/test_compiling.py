@@ -19,7 +19,7 @@ def test_only_slow_compilation_is_told(monkeypatch, caplog):
     with compiling.compiling("chess", "a minute"):
         time.sleep(0.2)
     assert [record.message for record in caplog.records] == [
-        "Compiling the rules of chess; this takes a minute once and is kept for later."
+        "Loading the rules of chess; to compile them takes a minute, once: they are kept for later."
     ]
 
 
