@@ -633,11 +633,7 @@ class MessageSFT(AdapterSFT):
     results, authors, known_authors = "message_sft", "taught_by", TEACHERS
     _judged: tuple[int, dict[str, float], list[dict[str, str]]] = (-1, {}, [])  # updates done then, scores, samples
 
-    @classmethod
-    @override(Algorithm)
-    def get_default_config(cls) -> MessageSFTConfig:
-        """The default settings."""
-        return MessageSFTConfig()
+    config_class = MessageSFTConfig
 
     @override(AdapterSFT)
     def encoder(self) -> Encode:
@@ -781,11 +777,7 @@ class ActionSFT(AdapterSFT):
     results, authors = "action_sft", "cloned_from"
     known_authors = tuple(PLAYERS)
 
-    @classmethod
-    @override(Algorithm)
-    def get_default_config(cls) -> ActionSFTConfig:
-        """The default settings."""
-        return ActionSFTConfig()
+    config_class = ActionSFTConfig
 
     @override(Algorithm)
     def setup(self, config: AlgorithmConfig) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError, require_choice
@@ -95,8 +94,4 @@ class TWOSOMEConfig(VercoConfig):
 class TWOSOME(Verco):
     """PPO over the action adapter and the critic of agents that score candidates; settings: `TWOSOMEConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> TWOSOMEConfig:
-        """The default settings."""
-        return TWOSOMEConfig()
+    config_class = TWOSOMEConfig

@@ -684,11 +684,7 @@ class Verco(KeepsPastPolicies, AdapterCheckpointMixin, PPO):
     `rllib_llm_comm.load_policy` makes a policy without Ray.
     """
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> VercoConfig:
-        """The default settings."""
-        return VercoConfig()
+    config_class = VercoConfig
 
     @override(PPO)
     def setup(self, config: AlgorithmConfig) -> None:

@@ -165,15 +165,8 @@ class TalkersConfig(VercoConfig):
 class Talkers(Responder, Verco):
     """A Verco learner beside frozen talkers that are in memory; one forward pass per member and moment."""
 
-    config_class: ClassVar[type[VercoConfig]] = VercoConfig
     kept_as = "Verco"
     _met: tuple[str, ...] = ()
-
-    @classmethod
-    @override(Verco)
-    def get_default_config(cls) -> VercoConfig:
-        """The default settings."""
-        return cls.config_class()
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:
