@@ -312,7 +312,9 @@ def _check_key(setting: str, algorithm: str, key: str, known: list[str], default
     if key in vars(default):
         raise UserError(f"`{setting}` is not for users (or of RLlib's old API stack); remove it.")
     hint = did_you_mean(str(key), known)
-    raise UserError(f"`{setting}` is no setting of {algorithm}.{hint}", "unknown")
+    own = type(default).__name__
+    of = algorithm if own == f"{algorithm}Config" else f"{algorithm}, whose config is {own}"
+    raise UserError(f"`{setting}` is no setting of {of}.{hint}", "unknown")
 
 
 def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], to_come: tuple[str, ...]) -> AlgorithmConfig:

@@ -63,8 +63,8 @@ def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
         algorithm: The class; its `get_default_config` gives its config.
 
     Raises:
-        UserError: If it is no RLlib `Algorithm`, or the name is that of a stage, or of another
-            algorithm of this package or of RLlib.
+        UserError: If it is no RLlib `Algorithm`, its own config builds another, or the name is that of a stage, or of
+            another algorithm of this package or of RLlib.
     """
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS as RLLIBS
@@ -76,6 +76,15 @@ def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
         raise UserError(f"`name` is {name!r}, which is an algorithm already; take another name.")
     if name in _STAGES:
         raise UserError(f"`name` is {name!r}, which `run` takes for a stage that trains nothing; take another name.")
+    config = algorithm.get_default_config()
+    builds = config.algo_class
+    if builds not in (None, algorithm) and type(builds.get_default_config()) is not type(config):
+        own = type(config).__name__
+        raise UserError(
+            f"`algorithm` is {algorithm.__name__} but its config {own} builds {builds.__name__}; write "
+            f"`config_class = {own}` into the class, or let the config's constructor pass on `algo_class or "
+            f"{algorithm.__name__}`."
+        )
 
     ALGORITHMS.register(name, algorithm)
     register_trainable(name, algorithm)

@@ -313,12 +313,18 @@ class PolicyCheckpointMixin(ActorReuseMixin):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`.
 
     Attributes:
-        config_class: Class of the algorithm's settings.
+        config_class: Class of the algorithm's settings; `build_algo` of it makes the class that named it first.
     """
 
     config_class: ClassVar[type[AlgorithmConfig]]
     _runners_use_critic = False  # True if EnvRunners need the weights of the critic, too
     _restored_provenance: Mapping[str, Any] = MappingProxyType({})  # of the checkpoint that was restored
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls).get("config_class")
+        if own is not None and not issubclass(cls, vars(own).get("algorithm", ())):
+            own.algorithm = (cls,)
 
     @classmethod
     @override(Algorithm)

@@ -24,6 +24,7 @@ from rllib_llm_comm.rl.callbacks import ResultWarnings
 from rllib_llm_comm.rl.rllib_adapter import agents_of, ensure_registered
 
 if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.callbacks.callbacks import RLlibCallback
     from typing_extensions import Self
 
@@ -143,16 +144,19 @@ class StrictConfigMixin(AlgorithmConfig):
     default.
 
     Attributes:
+        algorithm: The algorithm that it builds: the class that names it as its `config_class`. In a tuple, since Ray
+            walks through classes that are attributes of classes, and would go in a circle.
         settings_models: The fluent method that sets them -> the model that declares them.
         acts_by_vectors: True if its agents see vectors, of the length that games of the training have.
     """
 
+    algorithm: ClassVar[tuple[type[Algorithm], ...]] = ()
     settings_models: ClassVar[Mapping[str, type[Settings]]] = {}
     acts_by_vectors: ClassVar[bool] = False
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets RLlib's defaults, then those of the models."""
-        super().__init__(algo_class=algo_class)
+        super().__init__(algo_class=algo_class or next(iter(self.algorithm), None))
         for model in self.settings_models.values():
             for name, value in model.defaults().items():
                 setattr(self, name, list(value) if isinstance(value, tuple) else value)

@@ -617,10 +617,6 @@ class MessageSFTConfig(AdapterSFTConfig):
     settings_models = {**AdapterSFTConfig.settings_models, "training": MessageSFTTraining}
     role, form = MESSAGE, LABELS
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults (ours: the paper gives no number of this stage)."""
-        super().__init__(algo_class=algo_class or MessageSFT)
-
 
 class MessageSFT(AdapterSFT):
     """Teaches the message adapter to say what the teacher would say, from what one agent sees (Verco Eq. 1).
@@ -745,10 +741,6 @@ class ActionSFTConfig(AdapterSFTConfig):
         "communication": with_defaults(messages="none")(MessageCheckpointSettings),
     }
     role, form = ACTION, DEMONSTRATIONS
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults (ours); its checkpoints play without messages unless `messages` says otherwise."""
-        super().__init__(algo_class=algo_class or ActionSFT)
 
     @override(AlgorithmConfig)
     def validate(self) -> None:

@@ -66,10 +66,6 @@ class TWOSOMEConfig(VercoConfig):
         "communication": with_defaults(messages="none")(VercoCommunication),
     }
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: Verco's for the embedded model, no messages, scores per word as TWOSOME has them."""
-        super().__init__(algo_class=algo_class or TWOSOME)
-
     def published(self, system: str) -> Self:
         """Takes over the hyper-parameters that were published for large models.
 

@@ -540,10 +540,6 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         "communication": VercoCommunication,
     }
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: for the embedded model on two CPU cores (ours: the paper gives none)."""
-        super().__init__(algo_class=algo_class or Verco)
-
     @property
     def has_critic(self) -> bool:
         """True if advantages come from a critic."""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from ray import cloudpickle
 
+from rllib_llm_comm import MAPPO, MAPPOConfig
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOTraining
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
@@ -28,7 +30,7 @@ from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.policies.numeric_network import NumericSettings
-from rllib_llm_comm.rl.algorithms import register_algorithm
+from rllib_llm_comm.rl.algorithms import ALGORITHMS, register_algorithm
 from rllib_llm_comm.rl.strict_config import select_fields, with_defaults
 from rllib_llm_comm.verco.sft import MessageSFT
 from tests.refusal import refused
@@ -106,6 +108,42 @@ def test_names_and_fields_that_are_none_are_refused():
         select_fields(NumericSettings, "hidens")
     with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
         with_defaults(hidens=[8])(NumericSettings)
+
+
+def test_a_config_builds_the_class_that_names_it():
+    for algorithm in ALGORITHMS.values():
+        config = algorithm.get_default_config()
+        assert config.algo_class is type(config)().algo_class is pickle.loads(pickle.dumps(config)).algo_class
+        assert config.algo_class is algorithm and type(config).__name__ == f"{algorithm.__name__}Config"
+
+    class OwnConfig(MAPPOConfig):
+        pass
+
+    class Own(MAPPO):
+        config_class = OwnConfig
+
+    class Child(Own):
+        config_class = OwnConfig
+
+    class Plain(MAPPO):
+        pass
+
+    assert (OwnConfig().algo_class, MAPPOConfig().algo_class) == (Own, MAPPO)
+    copied, config = cloudpickle.loads(cloudpickle.dumps((Own, OwnConfig())))
+    assert copied is config.algo_class is copied.config_class.algorithm[0] is copied.get_default_config().algo_class
+    with pytest.raises(UserError, match="`a.config.extra` is no setting of Plain, whose config is MAPPOConfig"):
+        check_config("a", Plain, {"extra": 1})
+
+    class LongConfig(MAPPOConfig):
+        pass
+
+    class Long(MAPPO):
+        @classmethod
+        def get_default_config(cls):
+            return LongConfig()
+
+    with pytest.raises(UserError, match="`algorithm` is Long but .*LongConfig builds MAPPO; write `config_class"):
+        register_algorithm("Long", Long)
 
 
 def test_other_defaults_keep_all_else_of_a_field():

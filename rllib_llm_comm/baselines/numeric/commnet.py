@@ -36,10 +36,6 @@ class CommNetConfig(NumericPPOConfig):
         ),
     }
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults (ours, unless `NumericSettings` says otherwise)."""
-        super().__init__(algo_class=algo_class or CommNet)
-
     @override(NumericPPOConfig)
     def validate(self) -> None:
         """Checks all settings; the network has room for learners alone."""

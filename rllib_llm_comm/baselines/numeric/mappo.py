@@ -67,10 +67,6 @@ class MAPPOConfig(NumericPPOConfig):
         ),
     }
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults."""
-        super().__init__(algo_class=algo_class or MAPPO)
-
     @override(NumericPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
         """`MAPPOLearner`."""

@@ -74,10 +74,6 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
         "a row for each of `num_envs_per_env_runner` games and one more for those with itself (`self_play_share`)"
     )
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: those of `SelfPlayPPO`, so that a batch of as many rows holds twice the game steps."""
-        super().__init__(algo_class=algo_class or BestResponsePPO)
-
     def most_partners(self) -> int | None:
         """The number of partners in the pool; `None` where it changes while the learner learns."""
         return len(self.pool or ())

@@ -372,10 +372,6 @@ class COLEConfig(COLEConfigMixin, BestResponsePPOConfig):
         "population": select_fields(BestResponsePartners, base=COLESettings, self_play_share=0.25),  # COLE's "1:3"
     }
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: a small population with signed Shapley values, and PPO as of `BestResponsePPO`."""
-        super().__init__(algo_class=algo_class or COLE)
-
 
 class COLEMixin(PopulationMixin):
     """Open-ended learning with members of low Shapley value.

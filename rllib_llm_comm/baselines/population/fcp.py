@@ -421,10 +421,6 @@ class FCPConfig(FCPConfigMixin, BestResponsePPOConfig):
     member_settings_known = MEMBER_SETTINGS
     partner_traits = ("greedy", "noise", "pauses")
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: a population for two CPU cores (ours)."""
-        super().__init__(algo_class=algo_class or FCP)
-
     @override(FCPConfigMixin)
     def untrained_member(self) -> SelfPlayPPOConfig:
         """A config of self-play with its defaults."""

@@ -381,10 +381,6 @@ class PBTConfig(PBTConfigMixin, BestResponsePPOConfig):
     run_algorithm = BestResponsePPO
     partner_traits = ("greedy", "noise", "pauses")
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: the paper's population, and PPO as of `BestResponsePPO`."""
-        super().__init__(algo_class=algo_class or PBT)
-
 
 class PBTMixin(PopulationMixin):
     """A population whose agents learn with each other, the worst replaced by the best.

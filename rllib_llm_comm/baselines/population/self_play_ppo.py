@@ -298,7 +298,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
-        super().__init__(algo_class=algo_class or SelfPlayPPO)
+        super().__init__(algo_class=algo_class)
         self.env_runner_cls = OnionSoupEnvRunner
         self.num_envs_per_env_runner = 32
 

@@ -295,10 +295,6 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
         *FCPConfigMixin.not_of_members, "callbacks_class", "pool", "seat", "self_play_share",
     )  # fmt: skip
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: a small population on the embedded model (ours)."""
-        super().__init__(algo_class=algo_class or VercoFCP)
-
     @override(FCPConfigMixin)
     def untrained_member(self) -> VercoConfig:
         """A config of Verco with its defaults: agents that talk with themselves."""
@@ -384,10 +380,6 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
     member_settings_known = TALKER_SETTINGS
     partner_traits = TRAITS
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: a small population on the embedded model (ours)."""
-        super().__init__(algo_class=algo_class or VercoPBT)
-
     def validate_pool(self) -> None:
         """Checks that members talk, and that kinds and mutations share no setting, too."""
         super().validate_pool()
@@ -426,10 +418,6 @@ class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
         "population": COLESettings,
         "partners": with_defaults(self_play_share=0.25)(PartnersSettings),  # COLE's "1:3"
     }
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: as of `COLE`, on the embedded model (ours)."""
-        super().__init__(algo_class=algo_class or VercoCOLE)
 
     def validate_pool(self) -> None:
         """Checks that members talk, too."""

@@ -639,7 +639,7 @@ class REDConfig(MAPPOConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
-        super().__init__(algo_class=algo_class or RED)
+        super().__init__(algo_class=algo_class)
         self.batch_mode = "complete_episodes"
         self.num_envs_per_env_runner = 4
 

@@ -77,10 +77,6 @@ class LDSAConfig(QMIXConfig):
     kind: ClassVar[str] = "ldsa"
     loss_class = LDSALoss
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: the authors', unless marked otherwise in the models."""
-        super().__init__(algo_class=algo_class or LDSA)
-
 
 class LDSA(ValueDecomposition):
     """QMIX whose agents choose among learned subtasks; settings: `LDSAConfig`."""

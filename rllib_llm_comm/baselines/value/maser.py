@@ -175,10 +175,6 @@ class MASERConfig(QMIXConfig):
     }
     loss_class = MASERLoss
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: the authors', unless said otherwise in `training`."""
-        super().__init__(algo_class=algo_class or MASER)
-
 
 class MASER(ValueDecomposition):
     """QMIX whose agents are paid for nearing subgoals of the replay; settings: `MASERConfig`."""

@@ -29,10 +29,6 @@ class VDNConfig(ValueDecompositionConfig):
 
     mixer: ClassVar[str] = "vdn"
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""
-        super().__init__(algo_class=algo_class or VDN)
-
 
 class VDN(ValueDecomposition):
     """Q-learning of a team whose value is the sum of its agents' values; settings: `VDNConfig`."""
@@ -62,10 +58,6 @@ class QMIXConfig(ValueDecompositionConfig):
         "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS),
     }
     mixer: ClassVar[str] = "qmix"
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""
-        super().__init__(algo_class=algo_class or QMIX)
 
 
 class QMIX(ValueDecomposition):

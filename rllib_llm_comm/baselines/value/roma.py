@@ -111,10 +111,6 @@ class ROMAConfig(QMIXConfig):
     kind: ClassVar[str] = "roma"
     loss_class = ROMALoss
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: the authors', unless marked otherwise in the models."""
-        super().__init__(algo_class=algo_class or ROMA)
-
 
 class ROMA(ValueDecomposition):
     """QMIX whose agents draw roles; settings: `ROMAConfig`."""

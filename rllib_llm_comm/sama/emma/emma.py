@@ -166,7 +166,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
-        super().__init__(algo_class=algo_class or EMMA)
+        super().__init__(algo_class=algo_class)
         self.num_envs_per_env_runner = 32
 
     @override(NumericPPOConfig)
@@ -215,10 +215,6 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
 
     network: ClassVar[str] = "mlp"
     settings_models = {**NumericPPOConfig.settings_models, "subgoal_data": SubgoalData}
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults (ours: the paper names PPO and gives no number)."""
-        super().__init__(algo_class=algo_class or SymbolicPPO)
 
 
 class SymbolicPPO(NewSubgoalsMixin, NumericPPO):
