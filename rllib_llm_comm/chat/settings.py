@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import Self
 
@@ -182,7 +192,10 @@ class AskedOwnChat(Recorded):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        settings_of(REGISTERED[self.local]).checked("chat", self.model_extra)
+        bases = (Recorded, settings_of(REGISTERED[self.local]))
+        # With all keys that may be given, so that errors list them.
+        whole = create_model("OwnChatSettings", __base__=bases, local=(str, ...))
+        whole.checked("chat", {"local": self.local, **(self.model_extra or {})})
         return self
 
 
@@ -226,8 +239,9 @@ else:
         | Annotated[AskedOwnChat, Tag("AskedOwnChat")],
         Discriminator(_asked),
         AfterValidator(Settings.as_given),
+        SerializeAsAny(),  # a mapping now, no model any more
     ]
-    MessageWriter = Annotated[MessageServerSettings, AfterValidator(Settings.as_given)]
+    MessageWriter = Annotated[MessageServerSettings, AfterValidator(Settings.as_given), SerializeAsAny()]
 
 
 class AskingChat(Settings):

@@ -182,6 +182,8 @@ def test_a_model_of_ones_own_is_a_chat_model():
     assert open_chat({"local": "parrot"}).complete("hi") == "hello"
     with pytest.raises(UserError, match="`local`.*ChatModel"):
         open_chat({"local": "stone"})
+    with pytest.raises(UserError, match="`chat.notes`.*Did you mean 'note'"):
+        open_chat({"local": "stone", "notes": "a misspelt key"})
 
 
 def test_rules_are_looked_for_in_a_clone(monkeypatch):
