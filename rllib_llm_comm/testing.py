@@ -333,10 +333,12 @@ _LIMITS = ("max_game_steps", "horizon")
 
 def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
     """Nobody is both terminated and truncated; at a known limit everybody left is truncated."""
-    own: Any = getattr(env.unwrapped, "settings", None) or {}
+    settings = getattr(env.unwrapped, "settings", None)
+    own = settings if isinstance(settings, Mapping) else {}
     known = (own.get(name, getattr(env, name, None)) for name in _LIMITS)
     limit = next((one for one in known if one is not None), None)
-    ended = False
+    ended = cut = False
+    reached = None
     for k, step in enumerate(episode):
         for agent, terminated in step.terminations.items():
             truncated = step.truncations.get(agent, False)
@@ -345,12 +347,15 @@ def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
                 return f"step {k}, {agent}: both terminated and truncated; a time limit only truncates"
             info = step.infos.get(agent, {})
             at_limit = limit is not None and info.get("game_step") == limit
+            cut = cut or (at_limit and truncated)
             if at_limit and not truncated and not info.get("task_success", False):
-                return f"step {k}, {agent}: at the limit of {limit} game steps but not truncated"
+                reached = f"step {k}, {agent}: at the limit of {limit} game steps but not truncated"
             if limit is not None and info.get("game_step", 0) > limit:
                 return f"step {k}, {agent}: game step {info['game_step']} is beyond the limit of {limit}"
     if not ended:
         raise _NotApplicableError("no episode ended within the roll-out; give more `steps` or a shorter time limit")
+    if reached and not cut:  # one that ends by itself at its last step is also cut in other episodes
+        return reached
     if limit is None:
         raise _NotApplicableError(f"its limit is not known; a setting or attribute {' or '.join(_LIMITS)} tells it")
     return None
