@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.lazy import load, load_setting
 from rllib_llm_comm.core.registry import Registry
 
@@ -269,9 +270,11 @@ def env_spec(env_id: str) -> EnvSpec:
     try:
         spec = registration.spec("parallel", env_id)
     except Exception as error:  # PettingZoo raises several kinds for names that it does not know
+        ids = {one.rpartition("/")[2]: one for one in registration.parallel_registry}
+        near = difflib.get_close_matches(env_id.rpartition("/")[2].lower(), ids, n=1)
         raise UserError(
             f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; import the module "
-            f"that registers it first (`--import`).{did_you_mean(env_id, registration.parallel_registry)}",
+            f"that registers it first (`--import`).{f' Did you mean {ids[near[0]]!r}?' if near else ''}",
             "unknown",
         ) from error
     if isinstance(spec.entry_point, str):

@@ -218,6 +218,8 @@ def test_registration_finds_environments_and_explains_typos(monkeypatch):
 
     with pytest.raises(UserError, match="Did you mean 'rllib_llm_comm/overcooked_text-v0'"):
         register_parallel_env("rllib_llm_comm/overcooked_txt-v0")
+    with pytest.raises(UserError, match="Did you mean 'rllib_llm_comm/door-v0'"):
+        register_parallel_env("door")
     with refused("entry"):
         register_parallel_env("toy", "no_such_module:make")
     monkeypatch.setitem(registration.parallel_registry, "toy/toy-v0", registration.EnvSpec("toy/toy-v0", Toy))
