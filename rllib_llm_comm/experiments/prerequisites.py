@@ -198,7 +198,8 @@ def _check_models(config: Any, to_come: tuple[str, ...]) -> None:
         check_base_model(str(base))
         check_lora_layers(str(base), config.lora_layers)
         check_targets(str(base), config.lora_target_modules)
-        tokens = most_tokens(config.max_message_words) if config.messages in WRITTEN_WORD_BY_WORD else 0
+        freely = config.messages in WRITTEN_WORD_BY_WORD and not config.message_menu
+        tokens = most_tokens(config.max_message_words) if freely else 0
         check_positions(str(base), config.max_prompt_tokens + max(tokens, config.max_candidate_tokens))
     check_quantization(config.quantization)
     if config.device != "auto":

@@ -78,7 +78,8 @@ def _check_same_model(place: str, role: str, own: Mapping[str, str], source: Sta
 def _check_words(stage: Stage, source: Stage, named: Mapping[str, Stage]) -> None:
     """Refuses to cut messages that the adapter learned in full."""
     own, learned = _words_of(stage, named), _words_of(source, named)
-    if _setting_of(stage, "messages") in WRITTEN_WORD_BY_WORD and None not in (own, learned) and own < learned:
+    freely = _setting_of(stage, "messages") in WRITTEN_WORD_BY_WORD and not _setting_of(stage, "message_menu")
+    if freely and None not in (own, learned) and own < learned:
         raise UserError(
             f"`{stage.name}.config.max_message_words` is {own}, but the message adapter that it takes over from "
             f"`{source.name}` learns messages of up to {learned} words; give both stages the same."
