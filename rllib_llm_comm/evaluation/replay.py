@@ -136,8 +136,10 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     if not images or len(images) < len(episode.frames):
         raise UserError(f"{episode.env_id!r} draws no pictures, so there is no animation; leave it out.")
     drawn = [_moment(episode, number, image) for number, image in enumerate(images)]
-    height = max(needed for _, needed in drawn)
-    shown = [picture.crop((0, 0, picture.width, height)) for picture, _ in drawn]
+    size = drawn[0].width, max(picture.height for picture in drawn)
+    shown = [Image.new("RGB", size, PAPER[:3]) for _ in drawn]
+    for page, picture in zip(shown, drawn, strict=True):
+        page.paste(picture)
     palette = _side_by_side(shown).quantize(_COLOURS)
     few = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in shown]
     durations = [milliseconds] * (len(few) - 1) + [_LAST * milliseconds]
@@ -157,8 +159,8 @@ def _side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
     return whole
 
 
-def _moment(episode: Episode, number: int, image: np.ndarray) -> tuple[Image.Image, int]:
-    """A moment with much paper below, and the height that it needs; pictures too small to be seen are enlarged."""
+def _moment(episode: Episode, number: int, image: np.ndarray) -> Image.Image:
+    """A moment, as tall as it needs to be; pictures too small to be seen are enlarged."""
     frame = episode.frames[number]
     game = Image.fromarray(image).convert("RGB")
     small = game.height < _TALLEST
@@ -184,7 +186,7 @@ def _moment(episode: Episode, number: int, image: np.ndarray) -> tuple[Image.Ima
         end = f"{headline(episode)} after {episode.length} game steps"
         pen.text((left, top + 4), end, fill=INK, font=font(20))
         top += 32
-    return whole, min(whole.height, max(game.height, round(top)))
+    return whole.crop((0, 0, whole.width, min(whole.height, max(game.height, round(top)))))
 
 
 def _latest(frames: Sequence[Mapping[str, Any]], agent: str) -> str:

@@ -1,4 +1,4 @@
-"""Arrays of token ids: their names, padding, distinct rows, and prompts packed with their candidates."""
+"""Arrays of token ids: padding, distinct rows, and prompts packed with their candidates."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def set_table(
 
 
 def _seats(
-    agents: Sequence[str], holder: Partner, partners: Sequence[str], load: Callable[[str], Any]
+    agents: Sequence[str], holder: Partner, partners: Sequence[str], load: Callable[..., Any]
 ) -> dict[str, Partner]:
     """Partner by agent."""
     seats: dict[str, Partner] = dict.fromkeys(agents, holder)

@@ -67,6 +67,10 @@ class Decision:
     prompt: str  # type: ignore[misc]
     replaced: str | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields, to be pickled: the value as a number."""
+        return {**self.__dict__, "value": self.value}
+
     @property
     def choice(self) -> int:
         """Index of the chosen candidate."""

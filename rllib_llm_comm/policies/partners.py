@@ -467,7 +467,8 @@ def make_partner(settings: PartnerSettings, load_checkpoint: Callable[..., Any])
     """The partner of some settings.
 
     Args:
-        load_checkpoint: Loads a policy from a path and its `max_prompt_tokens`, such as `Loading().load`.
+        load_checkpoint: Loads a policy from a path and, where one is set, its `max_prompt_tokens`, as
+            `Loading().load` does.
 
     Raises:
         UserError: If a checkpoint or function cannot be loaded.
@@ -476,7 +477,8 @@ def make_partner(settings: PartnerSettings, load_checkpoint: Callable[..., Any])
         load_function(settings.policy)
     if settings.kind != CHECKPOINT:
         return Partner(settings)
-    return Partner(settings, load_checkpoint(settings.policy, max_prompt_tokens=settings.max_prompt_tokens))
+    longest = {} if settings.max_prompt_tokens is None else {"max_prompt_tokens": settings.max_prompt_tokens}
+    return Partner(settings, load_checkpoint(settings.policy, **longest))
 
 
 def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.Generator) -> Player:

@@ -245,6 +245,8 @@ class _KeptWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps one."""
         self._sentences.append(record.getMessage().replace("\n", " "))
+        if logging.lastResort and not logging.getLogger().handlers:  # with this handler Python would show none
+            logging.lastResort.handle(record)
 
     def take(self) -> list[str]:
         """What was kept, each sentence once; nothing is kept afterwards."""

@@ -40,7 +40,7 @@ from rllib_llm_comm.policies.policy_manifest import (
 )
 from rllib_llm_comm.rl.env_runner import raise_user_errors
 from rllib_llm_comm.rl.rllib_adapter import agents_of, playable_id
-from rllib_llm_comm.rl.strict_config import agents_apart
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, agents_apart
 
 logger = logging.getLogger(__name__)
 
@@ -323,13 +323,15 @@ class PolicyCheckpointMixin(ActorReuseMixin):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = vars(cls).get("config_class")
-        if own is not None and not issubclass(cls, vars(own).get("algorithm", ())):
+        if own is not None and issubclass(own, StrictConfigMixin) and not vars(own).get("algorithm"):
             own.algorithm = (cls,)
 
     @classmethod
     @override(Algorithm)
     def get_default_config(cls) -> Any:
         """The default settings: of `config_class`, or RLlib's where a class names none."""
+        if own := vars(cls).get("config_class"):
+            return own(algo_class=cls)
         return cls.config_class() if hasattr(cls, "config_class") else super().get_default_config()
 
     @override(Checkpointable)

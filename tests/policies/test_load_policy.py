@@ -1,6 +1,7 @@
 """Acting with a trained policy, without Ray."""
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
+from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
 from rllib_llm_comm.verco.teachers.base import TEACHERS, Teacher, register_teacher
 
@@ -35,6 +37,12 @@ def test_episodes_side_by_side_are_those_one_after_the_other(checkpoint, explore
     told = []
     evaluate(load_policy(checkpoint), episodes=5, num_envs=2, progress=lambda *counts: told.append(counts))
     assert told == [(number, 5) for number in range(1, 6)]
+
+
+def test_decisions_are_kept_with_values_as_numbers():
+    whole = Decision(0, "", {}, ["wait"], np.ones(1), lambda: 0.5, "")
+    kept = pickle.loads(pickle.dumps(whole))
+    assert (kept.value, kept.candidates, vars(kept)["value"]) == (0.5, ["wait"], 0.5)
 
 
 def test_decisions_tell_all_that_went_into_them(checkpoint):
