@@ -274,8 +274,8 @@ class SubgoalKitchen(OvercookedAI):
 
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Id and settings of the kitchen without subgoals of its own."""
-    kept = OvercookedAISettings.model_fields
-    return OvercookedAI.env_id, {name: value for name, value in settings.items() if name in kept}
+    own = set(SubgoalSettings.model_fields).difference(OvercookedAISettings.model_fields)
+    return OvercookedAI.env_id, {name: value for name, value in settings.items() if name not in own}
 
 
 subgoal_env = constructor(SubgoalKitchen, name="subgoal_env")

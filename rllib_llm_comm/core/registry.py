@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from rllib_llm_comm.core.errors import UserError, as_in_files, names_and_hint
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint
 from rllib_llm_comm.core.lazy import load_setting
 from rllib_llm_comm.core.settings import Settings, settings_of
 
@@ -95,7 +95,12 @@ class Registry(Mapping[str, Thing]):
             allowed = f"a name ({', '.join(self)}), or a mapping with `name` and settings"
             raise UserError(f"`{self.setting}` is {as_in_files(given)} but must be {allowed}.", "type")
         settings = {"name": given} if isinstance(given, str) else dict(given)
-        self.require(name := settings.pop("name", None))
+        if "name" not in settings:
+            for key in settings:
+                if hint := did_you_mean(str(key), ["name"]):
+                    raise UserError(f"`{self.setting}.{key}` is no known key.{hint}", "unknown")
+            raise UserError(f"`{self.setting}.name` is missing; give one of {', '.join(map(repr, self))}.", "missing")
+        self.require(name := settings.pop("name"))
         return name, settings
 
     def checked(self, given: object) -> tuple[str, dict[str, Any]]:

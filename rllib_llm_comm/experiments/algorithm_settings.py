@@ -25,10 +25,11 @@ from rllib_llm_comm.core.errors import (
     names_and_hint,
     one_line,
     placed,
+    require_choice,
     shown,
     within,
 )
-from rllib_llm_comm.core.settings import describe
+from rllib_llm_comm.core.settings import Settings, describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, state
 from rllib_llm_comm.experiments.env_settings import require_known
@@ -54,6 +55,7 @@ _RENAMED = {
     "num_gpus_per_learner_worker": "num_gpus_per_learner",
     "num_cpus_per_learner_worker": "num_cpus_per_learner",
 }
+_OF_OLD_STACK = ("model", "optimizer")  # which RLlib still takes
 # Ranges that RLlib itself does not check: (setting, smallest, largest value).
 _RANGES = (
     (
@@ -71,6 +73,13 @@ _RANGES = (
     ),
     (re.compile(r"gamma|lambda_"), 0, 1),
 )
+# Words that RLlib itself checks in its fluent methods alone, which values of files do not pass.
+_WORDS = {
+    "batch_mode": ("truncate_episodes", "complete_episodes"),
+    "grad_clip_by": ("value", "norm", "global_norm"),
+    "log_level": ("DEBUG", "INFO", "WARN", "WARNING", "ERROR"),
+    "placement_strategy": ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+}
 _CLASSES = re.compile(r"callbacks|callbacks_class|sample_collector|.*_(cls|class)")
 _FUNCTIONS = re.compile(r"callbacks_on_.*|.*_fn")
 _STACK_SWITCHES = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
@@ -147,7 +156,7 @@ def check_config(
         UserError: At the first unknown key, impossible value, or name of code that the user has not imported.
     """
     default = algorithm.get_default_config()
-    _check_settings(f"{stage}.config", algorithm.__name__, config, default, trust)
+    _check_settings(f"{stage}.config", algorithm.__name__, config, default, trust, to_come)
     check_by_seed(f"{stage}.config", config, seeds_of(config))
     # Every point of a search space is built, so that each of them is validated.
     built = [_build(stage, algorithm.get_default_config(), point, to_come) for point in single_points(dict(config))]
@@ -179,10 +188,17 @@ def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trus
 
 
 def _check_settings(
-    place: str, algorithm: str, config: Mapping[str, Any], default: AlgorithmConfig, trust: bool
+    place: str,
+    algorithm: str,
+    config: Mapping[str, Any],
+    default: AlgorithmConfig,
+    trust: bool,
+    to_come: tuple[str, ...] = (),
 ) -> None:
     """Checks each key and value by itself; `place` is where they stand, for messages."""
     known = config_settings(default)
+    models = getattr(default, "settings_models", {}).values()
+    own = {name: model for model in models for name in model.model_fields}
     annotations = config_annotations(type(default))
     for key, value in config.items():
         setting = f"{place}.{key}"
@@ -190,6 +206,10 @@ def _check_settings(
         if key in _STACK_SWITCHES and value is not True:
             given = as_in_files(value)
             raise UserError(f"`{setting}` is {given} but must be true: only the new API stack is supported.")
+        if key in _OF_OLD_STACK and own and value != default_of(default, key):
+            raise UserError(
+                f"`{setting}` is of RLlib's old API stack and changes nothing of {algorithm}; omit it.", "unknown"
+            )
         if key == "framework" and value not in ("torch", None):
             raise UserError(f"`{setting}` is {value!r} but must be 'torch'.")
         values = check_search(setting, value) if search_kind(value) else [value]
@@ -199,14 +219,29 @@ def _check_settings(
         if not fits(default_of(default, attribute), annotation):
             annotation = None
         for single in values:
-            check_type(setting, single, annotation)
-            _check_range(setting, attribute, single)
+            inner = _inner_configs(setting, attribute, single)
+            if attribute in own:
+                with within(setting if key == attribute else place, to_come):
+                    _alone(own[attribute], attribute).from_mapping({attribute: single})
+            else:
+                check_type(setting, single, annotation)
+                if attribute in _WORDS and single is not None:
+                    require_choice(setting, single, _WORDS[attribute])
+                _check_range(setting, attribute, single)
             if single is not None and single != default_of(default, attribute):
                 _check_code(setting, attribute, single)
             if not trust:
                 _refuse_code(setting, attribute, single, annotation, default)
-            for where, inner in _inner_configs(setting, attribute, single):
-                _check_settings(where, algorithm, inner, default, trust)
+            for where, values_of_inner in inner:
+                _check_settings(where, algorithm, values_of_inner, default, trust, to_come)
+
+
+@functools.cache
+def _alone(model: type[Settings], name: str) -> type[Settings]:
+    """The model of one setting of another."""
+    from rllib_llm_comm.rl.strict_config import select_fields
+
+    return select_fields(model, name)
 
 
 def _check_code(setting: str, attribute: str, value: Any) -> None:
@@ -225,11 +260,15 @@ def _check_code(setting: str, attribute: str, value: Any) -> None:
 
 def _inner_configs(setting: str, attribute: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
     """Places and contents of configs in a config."""
-    if attribute == "evaluation_config" and isinstance(value, Mapping):
-        return [(setting, value)]
+    inner = []
+    if attribute == "evaluation_config" and value is not None:
+        inner = [(setting, value)]
     if attribute == "algorithm_config_overrides_per_module" and isinstance(value, Mapping):
-        return [(f"{setting}.{module}", inner) for module, inner in value.items() if isinstance(inner, Mapping)]
-    return []
+        inner = [(f"{setting}.{module}", one) for module, one in value.items()]
+    for where, one in inner:
+        if not isinstance(one, Mapping):
+            raise UserError(f"`{where}` is {shown(one)} but must be a mapping of settings.", "type")
+    return inner
 
 
 def _refuse_code(setting: str, attribute: str, value: Any, annotation: Any, default: AlgorithmConfig) -> None:
@@ -312,6 +351,8 @@ def _check_key(setting: str, algorithm: str, key: str, known: list[str], default
     if key in vars(default):
         raise UserError(f"`{setting}` is not for users (or of RLlib's old API stack); remove it.")
     hint = did_you_mean(str(key), known)
+    if not hint and algorithm in OURS:
+        hint = f" `rllib example defaults {algorithm}` lists all."
     own = type(default).__name__
     of = algorithm if own == f"{algorithm}Config" else f"{algorithm}, whose config is {own}"
     raise UserError(f"`{setting}` is no setting of {of}.{hint}", "unknown")

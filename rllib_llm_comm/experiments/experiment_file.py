@@ -284,7 +284,7 @@ def make_experiment(name: str, spec: Mapping[str, Any]) -> Experiment:
 def _refuse_nan(place: str, value: Any) -> None:
     """No setting is nan, whatever its type: comparisons with nan are false, so that it passes most ranges."""
     if isinstance(value, float) and math.isnan(value):
-        raise UserError(f"`{place}` is nan, which is no number; give one, or leave it out.")
+        raise UserError(f"`{place}` is nan, which is no number; give one, or omit it.", "type")
     if isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_nan(f"{place}.{key}", item)
@@ -311,17 +311,20 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
             flat |= check_stop(value, f"{path}/", any_root)
             continue
         if path in _OLD_RESULTS:
-            raise UserError(f"`stop` key {path!r} is of RLlib's old API stack; write {_OLD_RESULTS[path]!r} instead.")
+            raise UserError(
+                f"`stop.{path}` is of RLlib's old API stack; write {_OLD_RESULTS[path]!r} instead.", "unknown"
+            )
         if not any_root and path.split("/")[0] not in _RESULT_ROOTS:
             known = [*_RESULT_ROOTS, "env_runners/episode_return_mean"]
             raise UserError(
-                f"`stop` key {path!r} is in no result; use for example 'training_iteration', "
-                f"'num_env_steps_sampled_lifetime' or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}"
+                f"`stop.{path}` is in no result; use for example 'training_iteration', "
+                f"'num_env_steps_sampled_lifetime' or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}",
+                "unknown",
             )
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise UserError(f"`stop` value of {path!r} is {as_in_files(value)} but must be a finite number or true.")
+            raise UserError(f"`stop.{path}` is {as_in_files(value)} but must be a finite number or true.", "type")
         if path in _COUNTERS and (isinstance(value, bool) or value <= 0):
-            raise UserError(f"`stop` value of {path!r} is {value!r} but must be larger than 0.")
+            raise UserError(f"`stop.{path}` is {as_in_files(value)} but must be larger than 0.", "range")
         flat[path] = value
     return flat
 

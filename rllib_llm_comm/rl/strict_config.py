@@ -17,7 +17,16 @@ from ray.rllib.utils.annotations import override
 from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
-from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_whole, shown, within
+from rllib_llm_comm.core.errors import (
+    LARGEST,
+    UserError,
+    as_in_files,
+    did_you_mean,
+    require_choice,
+    require_whole,
+    shown,
+    within,
+)
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_manifest import names_a_folder
 from rllib_llm_comm.rl.callbacks import ResultWarnings
@@ -188,10 +197,10 @@ class StrictConfigMixin(AlgorithmConfig):
         known = own | {name for one in rllibs for name in inspect.signature(one).parameters} - {"self", "kwargs"}
         for name, value in values.items():
             if name not in known:
-                raise UserError(
-                    f"`{name}` is no setting of `{type(self).__name__}.{method}`.{did_you_mean(name, sorted(known))}",
-                    "unknown",
-                )
+                models = self.settings_models.items()
+                other = next((other for other, model in models if name in model.model_fields), None)
+                hint = f" It is one of `.{other}(...)`." if other else did_you_mean(name, sorted(known))
+                raise UserError(f"`{name}` is no setting of `{type(self).__name__}.{method}`.{hint}", "unknown")
             if name in own and value is not NotProvided:
                 setattr(self, name, value)
         others = {name: value for name, value in values.items() if name not in own}
@@ -259,6 +268,8 @@ class StrictConfigMixin(AlgorithmConfig):
         self, *, policies: str | Collection[str] | Mapping[str, Any] | None = NotProvided, **kwargs: Any
     ) -> Self:
         """As RLlib's; a word for `policies` is for `validate`, which knows whether the algorithm takes it."""
+        if policies is not NotProvided:
+            _require_policies(policies)
         if isinstance(policies, str):
             self.policies = policies  # type: ignore[assignment]
             policies = NotProvided
@@ -268,6 +279,7 @@ class StrictConfigMixin(AlgorithmConfig):
     def validate(self) -> None:
         """RLlib's checks, without its warnings about the new API stack, the only one that our algorithms have."""
         self._validate_seed()
+        _require_policies(self.policies)
         if isinstance(self.policies, str):
             raise UserError(
                 f"`policies` is {self.policies!r}, a word that {self.algo_class.__name__} does not take; omit it, so "
@@ -294,6 +306,15 @@ class StrictConfigMixin(AlgorithmConfig):
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _require_policies(policies: object) -> None:
+    if not isinstance(policies, Collection):
+        raise UserError(
+            f"`policies` is {as_in_files(policies)} but must be a list of names, a mapping of names to policies, or "
+            "the word 'shared' or 'per_agent'.",
+            "type",
+        )
 
 
 def own_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
@@ -338,6 +359,7 @@ class AgentPoliciesMixin(StrictConfigMixin):
     @override(AlgorithmConfig)
     def validate(self) -> None:
         """Finds the agents where each has a policy of its own."""
+        _require_policies(self.policies)
         if isinstance(self.policies, str):
             require_choice("policies", self.policies, _SHARING)
             if self.policies == PER_AGENT:

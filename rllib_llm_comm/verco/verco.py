@@ -590,10 +590,11 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         self.check_settings()
         self._validate_groups()
         self.language_model_settings()
-        if self.messages == "teacher":
-            if not self.teacher:
-                raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
+        if self.teacher is not None:
             self.teacher = portable_teacher(self.teacher)
+        if self.messages == "teacher":
+            if self.teacher is None:
+                raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self.add_callback(AddTeacherMessages)
         if self.keep_policy_every and (self.policies == PER_AGENT or agents_apart(self)):
             raise UserError(

@@ -225,6 +225,20 @@ def test_an_error_tells_what_is_wrong_to_programs(require, value, code):
         require(value)
 
 
+@pytest.mark.parametrize(
+    ("given", "setting", "code"),
+    [
+        ({"nam": "a"}, "share.nam", "unknown"),
+        ({"size": 1}, "share.name", "missing"),
+        ({"name": None}, "share", "unknown"),
+        (5, "share", "type"),
+    ],
+)
+def test_what_has_no_name_is_told_so(given, setting, code):
+    with refused(setting, code):
+        Registry("share", {"a": object()}).named(given)
+
+
 def test_an_error_of_rays_tells_what_its_cause_does():
     cause = UserError("`lr` is 2 but must be smaller.", "range")
     with refused("lr", "range", match="(?s)ray::train.*`lr` is 2"):

@@ -12,6 +12,7 @@ from random_kitchens import MARKS
 from random_play import play
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
@@ -32,6 +33,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
     waited,
 )
+from tests.refusal import refused
 
 
 def walk(env, seed):
@@ -209,7 +211,10 @@ def test_with_the_whole_library_a_data_set_changes_nothing(tmp_path):
 
 def test_a_planners_game_needs_no_data_set():
     env = subgoal_env(subgoals="planner", subgoal_file="nowhere.json")
-    assert "subgoal_file" not in without_subgoals(env.settings)[1]
+    env_id, settings = without_subgoals({**env.settings, "horizn": 5})
+    assert "subgoal_file" not in settings
+    with refused("horizn", "unknown"):
+        make_env(env_id, **settings)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ray import cloudpickle
 
-from rllib_llm_comm import MAPPO, MAPPOConfig
+from rllib_llm_comm import MAPPO, MAPPOConfig, VercoConfig
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOTraining
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
@@ -74,9 +74,38 @@ def test_wrong_settings_are_named(ppo, settings, told):
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "settings", "told"),
+    [
+        ("Verco", {"messages": "studnt"}, ("messages", "choice", "Did you mean 'student'")),
+        ("Verco", {"gamma": {"grid_search": [0.9, 2]}}, ("gamma", "range", "from 0 to 1")),
+        ("Verco", {"num_epochs": True}, ("num_epochs", "type")),
+        ("Verco", {"lr": None}, ("lr", "type")),
+        ("Verco", {"grad_clip_by": "golbal_norm"}, ("grad_clip_by", "choice")),
+        ("Verco", {"batch_mode": "complete"}, ("batch_mode", "choice")),
+        ("Verco", {"model": {"fcnet_hiddens": [1]}}, ("model", "unknown")),
+        ("Verco", {"learning_rate": 0.1}, ("learning_rate", "unknown", "rllib example defaults Verco")),
+        ("Verco", {"evaluation_config": 5}, ("evaluation_config", "type")),
+        ("Verco", {"policies": 5}, ("policies", "type")),
+        ("Verco", {"policies": None}, ("policies", "type")),
+        ("Verco", {"teacher": {"nam": "scripted"}}, ("teacher.nam", "unknown")),
+        ("MAPPO", {"policies": True}, ("policies", "type")),
+        ("PBT", {"mutate": ["lrr"]}, ("mutate.0", "choice")),
+    ],
+)
+def test_wrong_settings_of_ours_are_named_as_their_models_do(algorithm, settings, told):
+    with refused(f"a.config.{told[0]}", *told[1:]):
+        check_config("a", find_algorithm(algorithm), {"env": KITCHEN, **settings})
+
+
+def test_a_setting_of_another_method_is_told_with_its_method():
+    with refused("messages", "unknown", r"\.communication\("):
+        VercoConfig().training(messages="none")
+
+
+@pytest.mark.parametrize(
     ("algorithm", "module", "differing", "told"),
     [
-        ("Verco", "shared", {"entropy_coeff": -5}, ".shared`: `entropy_coeff` is -5"),
+        ("Verco", "shared", {"entropy_coeff": -5}, ".shared.entropy_coeff` is -5"),
         ("Verco", "nobody", {"entropy_coeff": 0.5}, "` is 'nobody' .* 'shared'"),
         ("Verco", "shared", None, ".shared` is None but must be a mapping"),
         ("MAPPO", "nobody", {"lr": 0.1}, "` is 'nobody' .* 'shared'"),

@@ -79,7 +79,7 @@ def test_env_may_stand_in_config():
         ({"run": "PPO", "stop": {"episode_reward_mean": 1}}, "'env_runners/episode_return_mean'"),
         ({"run": "PPO", "stop": {"training_iterations": 1}}, "mean 'training_iteration'"),
         ({"run": "PPO", "stop": {"training_iteration": "ten"}}, "'ten' .*number"),
-        ({"run": "PPO", "stop": {"training_iteration": 0}}, "'training_iteration' is 0"),
+        ({"run": "PPO", "stop": {"training_iteration": 0}}, "stop.training_iteration` is 0"),
     ],
 )
 def test_wrong_keys_and_values_are_named(spec, told):
@@ -142,7 +142,7 @@ def laughs(holder):
         ("a: {run: PPO, config: {1: 2}}", "f.yaml", "'1' is no text"),
         ("a: !!python/object/apply:os.system [ls]", "f.yaml", "no valid YAML"),
         ("a: {run: PPO, config: {lr: [[0, .nan]]}}", "f.yaml", r"`a.config.lr\[0\]\[1\]` is nan"),
-        ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", "'training_iteration' is inf"),
+        ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", "stop.training_iteration` is inf"),
     ],
 )
 def test_files_that_hold_no_plain_settings(tmp_path, text, name, told):
