@@ -16,7 +16,7 @@ from typer import Option, Typer
 from typer.core import TyperCommand
 from typer.models import OptionInfo
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings, options_of
 from rllib_llm_comm.experiments.experiment_file import load_json_option
@@ -134,8 +134,9 @@ def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Param
         option = copy.copy(option)
     option.help = option.help or " ".join((field.description or "").replace("`", "").split())
     bounds: dict[type, Any] = {type(one): one for one in field.metadata}
-    option.min = bounds[Ge].ge if Ge in bounds else None
-    option.max = bounds[Le].le if Le in bounds else None
+    if Ge in bounds:  # the model itself checks them
+        most = bounds[Le].le if Le in bounds else LARGEST
+        option.help += f" ({bounds[Ge].ge} to {most})" if most < LARGEST else f" (at least {bounds[Ge].ge})"
     words = ["NAME"] if str in kinds else _listed(kinds)
     if any(map(_is_mapping, kinds)):
         option.metavar = option.metavar or "|".join([*words, "JSON"])
