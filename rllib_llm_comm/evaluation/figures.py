@@ -157,12 +157,11 @@ def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logar
         _draw_band(axis, grid[told] / unit, quartiles(table[:, told]), look, f"{system.label} ({seeds})")
 
 
-def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: str) -> Figure:
-    """Bars with confidence intervals.
+def draw_returns(rows: Sequence[tuple[str, str, Mapping[str, Interval]]]) -> Figure:
+    """Bars of team returns with confidence intervals.
 
     Args:
-        rows: Per bar group its name, its colour, and suffix -> figure (one bar each).
-        label: The quantity.
+        rows: Per bar group its name, its colour, and suffix -> return (one bar each).
     """
     figure, axis = _subplots(1, 1, (9.5, 0.55 + 0.42 * max(2, sum(len(bars) for _, _, bars in rows))))
     place, ticks = 0.0, []
@@ -183,7 +182,7 @@ def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: st
         place += 0.6
     axis.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     axis.invert_yaxis()
-    axis.set_xlabel(label)
+    axis.set_xlabel("team return (IQM over seeds, 95 % interval)")
     axis.margins(x=0.2)
     axis.grid(axis="x", alpha=0.25)
     return figure

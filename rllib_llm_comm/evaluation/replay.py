@@ -488,26 +488,21 @@ def _attempt(attempt: Mapping[str, Any]) -> ReplayAttempt:
     }
 
 
-def replay_session(
-    path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None, trust: bool = False
-) -> Path:
+def replay_session(path: str | Path, page: str | Path, *, trust: bool = False) -> Path:
     """Writes a replay page of a recorded session, and gives its path.
 
     Args:
         path: The session's folder.
         page: The file to write; it appears at once or not at all.
-        first: Number of the first episode shown, from 1.
-        episodes: Number of episodes shown at most; `None` for all.
         trust: True if recorded settings that reach beyond this program are used as they are.
 
     Raises:
-        UserError: If the session cannot be read, has no such episode, or its games cannot be played again.
+        UserError: If the session cannot be read, has no played episode, or its games cannot be played again.
     """
     session = read_session(path)
-    chosen = [one for one in session.episodes if one.moments and one.episode >= first][:episodes]
-    if not chosen:
-        raise UserError(f"{str(path)!r} has no played episode from number {first} on; it has {len(session.episodes)}.")
-    played = [played_again(session, one, trust) for one in chosen]
+    played = [played_again(session, one, trust) for one in session.episodes if one.moments]
+    if not played:
+        raise UserError(f"{str(path)!r} has no played episode; record a session in which somebody acts.")
     return write_replay(played, page, title="A session with people", stand_ins=session.stand_ins)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_files
-from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, render_page, to_png
+from rllib_llm_comm.evaluation.figures import draw_curves, draw_returns, looks, render_page, to_png
 from rllib_llm_comm.evaluation.statistics import (
     Interval,
     bootstrap,
@@ -501,7 +501,7 @@ def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes
                 })
                 for name, system in told.items()
             ]  # fmt: skip
-            pictures[f"{scenario}_returns"] = to_png(draw_bars(rows, "team return (IQM over seeds, 95 % interval)"))
+            pictures[f"{scenario}_returns"] = to_png(draw_returns(rows))
     return pictures
 
 
@@ -509,16 +509,15 @@ MARL_METRICS = {"return": "return_mean", "success_rate": "success_rate"}
 """Metric in the file -> figure of an evaluation; both are also columns of the curves."""
 
 
-def to_marl_eval(results: StudyResults, suffix: str = "sampled") -> tuple[dict[str, Any], list[str]]:
+def to_marl_eval(results: StudyResults) -> tuple[dict[str, Any], list[str]]:
     """The content of a marl-eval file: environment -> scenario -> system -> `seed_N` -> step -> metric -> values.
 
     marl-eval asks for the same systems in all scenarios, and for equally many runs and steps everywhere. So systems
     that were compared in some scenarios only are left out, and so are the iterations in which a run had no finished
-    episode or had already stopped.
+    episode or had already stopped. The `absolute_metrics` are the figures of the evaluations with sampled actions.
 
     Args:
         results: A study.
-        suffix: The evaluation whose figures become the `absolute_metrics`.
 
     Returns:
         The document, and the names of the systems that were left out.
@@ -529,11 +528,11 @@ def to_marl_eval(results: StudyResults, suffix: str = "sampled") -> tuple[dict[s
     whole = [
         name
         for name in results.study["systems"]
-        if all(_is_whole(systems.get(name), suffix) for systems in results.scenarios.values())
+        if all(_is_whole(systems.get(name)) for systems in results.scenarios.values())
     ]
     if not whole:
         raise UserError(
-            f"No system of this study has curves and {suffix!r} evaluations in all scenarios, which marl-eval asks "
+            f"No system of this study has curves and {SAMPLED!r} evaluations in all scenarios, which marl-eval asks "
             "for; let the study end first."
         )
     steps = min(
@@ -541,15 +540,15 @@ def to_marl_eval(results: StudyResults, suffix: str = "sampled") -> tuple[dict[s
         for systems in results.scenarios.values()
     )
     tasks = {
-        scenario: {name: _runs(systems, whole, name, steps, suffix) for name in whole}
+        scenario: {name: _runs(systems, whole, name, steps) for name in whole}
         for scenario, systems in results.scenarios.items()
     }
     env = str(results.study["env"]).rpartition("/")[2]
     return {env: tasks}, [name for name in results.study["systems"] if name not in whole]
 
 
-def _is_whole(system: SystemResults | None, suffix: str) -> bool:
-    return system is not None and bool(system.curves) and len(system.evaluations.get(suffix, [])) == len(system.curves)
+def _is_whole(system: SystemResults | None) -> bool:
+    return system is not None and bool(system.curves) and len(system.evaluations.get(SAMPLED, [])) == len(system.curves)
 
 
 def _common_steps(curves: list[Curve]) -> list[int]:
@@ -562,14 +561,12 @@ def _common_steps(curves: list[Curve]) -> list[int]:
     ]
 
 
-def _runs(
-    systems: dict[str, SystemResults], whole: list[str], name: str, steps: int, suffix: str
-) -> dict[str, dict[str, Any]]:
+def _runs(systems: dict[str, SystemResults], whole: list[str], name: str, steps: int) -> dict[str, dict[str, Any]]:
     """The last `steps` common iterations of each run of a system, and its evaluation."""
     common = _common_steps([curve for other in whole for curve in systems[other].curves])
     taken = common[len(common) - steps :]
     found = {}
-    for curve, told in zip(systems[name].curves, systems[name].evaluations[suffix], strict=True):
+    for curve, told in zip(systems[name].curves, systems[name].evaluations[SAMPLED], strict=True):
         run: dict[str, Any] = {
             f"step_{position}": {
                 "step_count": int(curve.decisions[index]),

@@ -127,7 +127,6 @@ def host_table(
     checkpoint: str,
     settings: HostSettings | None = None,
     *,
-    limits: ServerLimits | None = None,
     tell: Callable[[str], None] = logger.info,
 ) -> None:
     """Serves a page on which people play with a checkpoint's agents; returns when it is interrupted.
@@ -135,14 +134,13 @@ def host_table(
     Args:
         checkpoint: As of `set_table`.
         settings: The play, and the offer to browsers; `None` for the defaults.
-        limits: Bounds of what browsers may ask; `None` for the defaults.
         tell: Takes sentences for the person who started it, the page's address among them.
 
     Raises:
         UserError: If a library, the checkpoint or the port cannot be had.
     """
     require_libraries()
-    how, bounds = settings or HostSettings(), limits or ServerLimits()
+    how, bounds = settings or HostSettings(), ServerLimits()
     consent = "" if how.consent is None else read_consent(how.consent)
     if how.record is not None:
         require_new(how.record)
