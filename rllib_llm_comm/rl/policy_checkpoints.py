@@ -56,7 +56,7 @@ class Exportable(Protocol):
 
 
 @runtime_checkable
-class Recorded(Protocol):
+class HasPolicyRecord(Protocol):
     """A connector or callback that tells policy folders what else a policy needs: ways to talk, teacher, planner."""
 
     def policy_record(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
     """What connectors of the EnvRunners and callbacks tell, as fields of a `PolicyManifest`."""
     used = algo.config.callbacks_class
     classes = used if isinstance(used, list | tuple) else [used]
-    told = [one.policy_record() for one in classes if isinstance(one, Recorded)]
+    told = [one.policy_record() for one in classes if isinstance(one, HasPolicyRecord)]
     runners = algo.env_runner_group.foreach_env_runner(_told_by_connectors) if talks else []
     if talks and not any("communication" in one for one in runners):
         raise UserError(
@@ -297,7 +297,7 @@ def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
 
 def _told_by_connectors(runner: Any) -> dict[str, Any]:
     pieces = _pieces(getattr(runner, "_env_to_module", None))
-    records = [piece.policy_record() for piece in pieces if isinstance(piece, Recorded)]
+    records = [piece.policy_record() for piece in pieces if isinstance(piece, HasPolicyRecord)]
     return {name: value for one in records for name, value in one.items()}
 
 
