@@ -24,9 +24,9 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     Agent,
     Effect,
     Food,
+    KitchenMoment,
     Knife,
     Lying,
-    Moment,
     Plate,
     StepOutcome,
     TextKitchen,
@@ -481,7 +481,7 @@ class Passed(NamedTuple):
     blocked: frozenset[int]
     done: bool
     over: bool
-    moments: list[Moment]
+    moments: list[KitchenMoment]
 
 
 def advance(

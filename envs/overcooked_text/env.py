@@ -104,7 +104,7 @@ from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRu
 from rllib_llm_comm.envs.overcooked_text.cooks import meaning
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
-from rllib_llm_comm.envs.overcooked_text.rules import Moment, TextKitchen
+from rllib_llm_comm.envs.overcooked_text.rules import KitchenMoment, TextKitchen
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
 
@@ -215,7 +215,7 @@ class OvercookedText(Game):
         self.task = observation_text.task(self._draws.recipes, now.orders)
         self.brief = observation_text.brief(self.kitchen, self._draws.recipes, now.told_to)
         self.watched = False
-        self.passed: list[Moment] = []
+        self.passed: list[KitchenMoment] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
         count = self.runner.num_actions

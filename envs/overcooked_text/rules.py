@@ -451,7 +451,7 @@ def _surface_state(surface: Knife) -> list[Any]:
     return [surface.x, surface.y, surface.on.name if surface.on else None]
 
 
-class Moment(NamedTuple):
+class KitchenMoment(NamedTuple):
     """A moment of a kitchen.
 
     Attributes:
@@ -479,10 +479,10 @@ class Moment(NamedTuple):
     events: tuple[tuple[str, ...], ...]
 
 
-def moment(kitchen: TextKitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
+def moment(kitchen: TextKitchen, events: Sequence[Sequence[str]] = ()) -> KitchenMoment:
     """The moment that a kitchen is in, with the events of the last game step per cook."""
     cooks = kitchen.agents
-    return Moment(
+    return KitchenMoment(
         kitchen.game_step,
         kitchen.recipe,
         kitchen.served,

@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.cooks import Saying, choose
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
 from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, SeenItem, dish_name, item_words
-from rllib_llm_comm.envs.overcooked_text.rules import DISTANCE, Moment, moment
+from rllib_llm_comm.envs.overcooked_text.rules import DISTANCE, KitchenMoment, moment
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer
 
@@ -93,16 +93,16 @@ class SaladPlanning(PlanningGame):
 
     # ---- moments -----------------------------------------------------------------------------------------
 
-    def state(self) -> Moment:
+    def state(self) -> KitchenMoment:
         """All that is in the kitchen now, with the order."""
-        passed: list[Moment] = self.env.unwrapped.passed
+        passed: list[KitchenMoment] = self.env.unwrapped.passed
         return passed[-1] if passed else moment(self.env.unwrapped.kitchen)
 
-    def passed(self) -> list[Moment]:
+    def passed(self) -> list[KitchenMoment]:
         """Moments before the last step and after each of its game steps."""
         return list(self.env.unwrapped.passed) or [self.state()]
 
-    def supposed(self, state: Moment) -> list[Moment]:
+    def supposed(self, state: KitchenMoment) -> list[KitchenMoment]:
         """The same moment with each dish that may be ordered, unless every cook is told the order."""
         if self.env.unwrapped.settings["told_to"] == ALL:
             return [state]
@@ -114,11 +114,11 @@ class SaladPlanning(PlanningGame):
         """Rules of the kitchen."""
         return f"{self.env.unwrapped.brief} The task: {self.env.unwrapped.task}."
 
-    def situation(self, state: Moment) -> str:
+    def situation(self, state: KitchenMoment) -> str:
         """The order, and the place of every food and bowl."""
         return self.situation_for(state, self.agents)
 
-    def situation_for(self, state: Moment, agents: Sequence[str]) -> str:
+    def situation_for(self, state: KitchenMoment, agents: Sequence[str]) -> str:
         """The same, without the order for who plans for cooks alone that are not told it."""
         told = self.env.unwrapped.kitchen.told
         order = len(agents) == len(self.agents) or any(told(self._number(agent)) for agent in agents)
@@ -126,7 +126,7 @@ class SaladPlanning(PlanningGame):
         things = [f"The {self._words(state, name)} is {self._where(state, name)}." for name in sorted(state.cells)]
         return " ".join([f"Game step {state.time}.", ordered, *things])
 
-    def situation_of(self, state: Moment, agent: str) -> str:
+    def situation_of(self, state: KitchenMoment, agent: str) -> str:
         """Room and hands of a cook."""
         i = self._number(agent)
         rooms = {-1: "the left room", 0: "the gap of the counter", 1: "the right room"}
@@ -135,7 +135,7 @@ class SaladPlanning(PlanningGame):
         holds = f"the {self._words(state, held)}" if held else "nothing"
         return f"{agent.capitalize()} is in {room} and holds {holds}."
 
-    def plain(self, state: Moment) -> Mapping[str, Any]:
+    def plain(self, state: KitchenMoment) -> Mapping[str, Any]:
         """Time, order, foods, bowls and cooks."""
         foods, bowls = sorted(set(state.cells) - set(state.contents)), sorted(state.contents)
         return {
@@ -185,7 +185,7 @@ class SaladPlanning(PlanningGame):
         """Verb of a subgoal, and the foods or the bowl that it names."""
         return subgoal.split()[0], tuple(sorted(_things(subgoal)))
 
-    def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
+    def refusal(self, state: KitchenMoment, agent: str, subgoal: str) -> str:
         """Reason for which a cook cannot set about a subgoal, as it is done or its room lacks what is needed."""
         verb, things = self.meant(subgoal)
         if verb == WAIT:
@@ -202,7 +202,7 @@ class SaladPlanning(PlanningGame):
         raw = [food for food in things if food not in state.chopped]
         return f"{agent} cannot {subgoal}, as the {raw[0]} is not chopped" if raw else ""
 
-    def _not_to_bring(self, state: Moment, agent: str, thing: str) -> str:
+    def _not_to_bring(self, state: KitchenMoment, agent: str, thing: str) -> str:
         names = list(state.contents) if thing == BOWL else [thing]
         if any(_side(state.cells[name]) <= 0 for name in names):
             return f"the {thing} is there already"
@@ -210,7 +210,7 @@ class SaladPlanning(PlanningGame):
         taken = [other for other in others if other != agent]
         return f"{taken[0]} has the {thing} already" if taken and agent not in others else ""
 
-    def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
+    def done(self, before: KitchenMoment, after: KitchenMoment, agent: str, subgoal: str) -> bool:
         """True if a cook has just brought, chopped or served what its subgoal names."""
         verb, things = self.meant(subgoal)
         i = self._number(agent)
@@ -223,11 +223,11 @@ class SaladPlanning(PlanningGame):
         foods = tuple(sorted(recipe_foods(before.order)))
         return verb == SERVE and foods == things and "correct_delivery" in after.events[i]
 
-    def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
+    def waits(self, state: KitchenMoment, agent: str, subgoal: str) -> bool:
         """True if a subgoal is to wait."""
         return subgoal == WAIT
 
-    def effort(self, state: Moment, agent: str, subgoal: str) -> float:
+    def effort(self, state: KitchenMoment, agent: str, subgoal: str) -> float:
         """Manhattan distance to what a subgoal names; from the boards for a dish."""
         verb, things = self.meant(subgoal)
         if verb in (WAIT, SERVE):
@@ -238,7 +238,7 @@ class SaladPlanning(PlanningGame):
 
     # ---- planners and players by rules -------------------------------------------------------------------
 
-    def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
+    def scripted(self, state: KitchenMoment) -> tuple[str, dict[str, str]]:
         """Plan by rules: foods of the order are brought and chopped, then a bowl is brought and the dish served."""
         foods = sorted(recipe_foods(state.order))
         goal = f"serve a {_dish(state.order)}"
@@ -254,7 +254,7 @@ class SaladPlanning(PlanningGame):
         self._share(state, [agent for agent in self.agents if agent not in left], fetched, way)
         return goal, way
 
-    def _share(self, state: Moment, cooks: Sequence[str], tasks: Mapping[str, str], way: dict[str, str]) -> None:
+    def _share(self, state: KitchenMoment, cooks: Sequence[str], tasks: Mapping[str, str], way: dict[str, str]) -> None:
         """Gives tasks to cooks, those first whose hands hold what a task is about."""
         free, open_tasks = list(cooks), dict(tasks)
         for agent in cooks:
@@ -280,12 +280,12 @@ class SaladPlanning(PlanningGame):
     def _number(self, agent: str) -> int:
         return NAMES.index(agent)
 
-    def _words(self, state: Moment, name: str) -> str:
+    def _words(self, state: KitchenMoment, name: str) -> str:
         bowl = name in state.contents
         inside = tuple(sorted(state.contents[name])) if bowl else ()
         return item_words(SeenItem(BOWL if bowl else name, name in state.chopped, inside))
 
-    def _where(self, state: Moment, name: str) -> str:
+    def _where(self, state: KitchenMoment, name: str) -> str:
         holder = [agent for agent, held in zip(self.agents, state.held, strict=True) if held == name]
         if holder:
             return f"in the hands of {holder[0]}"
@@ -306,7 +306,7 @@ def _side(cell: int) -> int:
     return (column > _WALL_COLUMN) - (column < _WALL_COLUMN)
 
 
-def _cell(state: Moment, name: str) -> list[int]:
+def _cell(state: KitchenMoment, name: str) -> list[int]:
     return list(divmod(state.cells[name], SIZE))
 
 
