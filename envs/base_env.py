@@ -195,8 +195,8 @@ class Game(ParallelEnv, ABC):
             UserError: If the game does not define it.
         """
         raise UserError(
-            f"`{type(self).__name__}` has the render mode 'rgb_array' but no `draw_rgb`; define it, or leave the mode "
-            "out of `metadata`."
+            f"`{type(self).__name__}` has the render mode 'rgb_array' but no `draw_rgb`; define it, or omit the mode "
+            "from `metadata`."
         )
 
     @abstractmethod

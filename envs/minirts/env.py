@@ -175,7 +175,7 @@ class MiniRTSSettings(Economy, GameSettings):
                 )
         if self.action_level != "command" and "text" in self.parts:
             raise UserError(
-                "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or "
+                "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; omit 'text' or "
                 "use `action_level='command'`."
             )
         if self.told_to is not None:

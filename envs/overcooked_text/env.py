@@ -170,7 +170,7 @@ class OvercookedTextSettings(GameSettings):
             if (value := getattr(self, name)) != only:
                 raise UserError(
                     f"`{name}` is {value!r}, but `legacy` plays the original game, which has only {only!r}; "
-                    "leave one of the two out."
+                    "omit one of the two."
                 )
         return self
 

@@ -109,7 +109,7 @@ class MessageServer:
             raise UserError(
                 f"`message_server` at {self.base_url} does not load adapters (status {error.status_code} of {path}"
                 f"{f': {words}' if words else ''}); start vLLM with `--enable-lora` and "
-                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True where it reads the same folder, or leave `adapter_folder` out."
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True where it reads the same folder, or omit `adapter_folder`."
             ) from None
         except openai.OpenAIError as error:
             raise self._failed(f"did not answer ({exchange.trouble or type(error).__name__}{exchange.blame})") from None
@@ -153,7 +153,7 @@ class MessageServer:
     def _failed(self, what: str) -> UserError:
         return UserError(
             f"`message_server` at {self.base_url} {what}; start it with the base model and the message adapter under "
-            f"the name {self._name!r}, or leave `message_server` out."
+            f"the name {self._name!r}, or omit `message_server`."
         )
 
 

@@ -134,7 +134,7 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     """
     images = [frame["image"] for frame in episode.frames if frame["image"] is not None]
     if not images or len(images) < len(episode.frames):
-        raise UserError(f"{episode.env_id!r} draws no pictures, so there is no animation; leave it out.")
+        raise UserError(f"{episode.env_id!r} draws no pictures, so there is no animation; omit it.")
     drawn = [_moment(episode, number, image) for number, image in enumerate(images)]
     size = drawn[0].width, max(picture.height for picture in drawn)
     shown = [Image.new("RGB", size, PAPER[:3]) for _ in drawn]

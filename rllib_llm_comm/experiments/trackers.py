@@ -53,7 +53,7 @@ def check_trackers(names: Sequence[str], *, any_training: bool) -> None:
             package = TRACKERS[name].package
             raise UserError(f"`--track {name}` needs a package that is not installed: `pip install {package}`.")
     if names and not any_training:
-        raise UserError("`--track` follows stages that train an algorithm, but none of this file does; leave it out.")
+        raise UserError("`--track` follows stages that train an algorithm, but none of this file does; omit it.")
     if "wandb" in names:
         require_choice("WANDB_MODE", wandb_mode(), _WANDB_MODES)
 

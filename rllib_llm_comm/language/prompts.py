@@ -184,7 +184,7 @@ def _require_templates(names: Iterable[Any], place: str) -> None:
 def _check_template(name: str, text: Any, place: str) -> None:
     slots, what = SLOTS[name], f"{place}: the template `{name}`"
     if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{what} is {shown(text)} but must be a text; write one, or leave it out for the default's.")
+        raise UserError(f"{what} is {shown(text)} but must be a text; write one, or omit it for the default's.")
     if len(text) > _MOST_CHARACTERS:
         raise UserError(f"{what} has {len(text)} characters but may have at most {_MOST_CHARACTERS}; shorten it.")
     allowed = (*slots.needed, *slots.possible)

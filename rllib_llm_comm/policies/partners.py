@@ -510,8 +510,7 @@ def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.
         return lambda seen: act()
     if settings.habit:
         raise UserError(
-            f"`habit` is {settings.habit!r} but the scripted player of {type(game).__name__} has no habits; leave "
-            "it away."
+            f"`habit` is {settings.habit!r} but the scripted player of {type(game).__name__} has no habits; omit it."
         )
     return lambda seen: _advice(game, agent)
 

@@ -607,7 +607,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
             if (given := getattr(self, name)) != value:
                 raise UserError(
                     f"`{name}` is {given!r}, a setting of RLlib's loss on the KL divergence, which "
-                    f"{self.algo_class.__name__} does not have; leave it out, or set `target_kl` to stop updates early."
+                    f"{self.algo_class.__name__} does not have; omit it, or set `target_kl` to stop updates early."
                 )
         self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.num_learners > 1 and not self.minibatch_size:

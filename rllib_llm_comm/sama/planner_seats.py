@@ -249,7 +249,7 @@ class PlannerSeats(Game):
         if self.facts and not self.game.tells_facts:
             raise UserError(
                 f"`game.told_to` is {own.game.get('told_to')!r}, but the words of {self.game_id!r} for planners do not "
-                "hold what is told; leave it out."
+                "hold what is told; omit it."
             )
         self._player: Policy = self.game.player() if self._policy is None else self._policy
         self._tracker = SubgoalTracker(self.game, own.patience)

@@ -65,7 +65,7 @@ def export_models(
     if dtype is not None:
         require_choice("dtype", dtype, HALVES)
         if merge:
-            raise UserError(f"`dtype` is {dtype!r} with `merge`, which writes no adapters; leave one of the two out.")
+            raise UserError(f"`dtype` is {dtype!r} with `merge`, which writes no adapters; omit one of the two.")
     target = local_path(folder, "folder").absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"`folder` is {str(folder)!r}, which is there already; give a folder that is empty or new.")

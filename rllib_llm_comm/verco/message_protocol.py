@@ -334,7 +334,7 @@ class ServedAdapter:
         if len({id(model) for model in models}) != 1:
             raise UserError(
                 "`message_server.adapter_folder` is set but the agents have adapters of their own; let them share one "
-                "policy, or start the server with the adapter and leave `adapter_folder` out."
+                "policy, or start the server with the adapter and omit `adapter_folder`."
             )
         stamp = models[0].stamp(MESSAGE)
         if stamp != self._stamp:

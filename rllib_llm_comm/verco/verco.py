@@ -599,7 +599,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         if self.keep_policy_every and (self.policies == PER_AGENT or agents_apart(self)):
             raise UserError(
                 f"`keep_policy_every` is {self.keep_policy_every} with `policies` {PER_AGENT!r}, but a past policy is "
-                "one for all agents; leave one of both out."
+                "one for all agents; omit one of the two."
             )
         if self.messages == SWAPPED:
             raise UserError(
@@ -660,7 +660,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         if self.message_credit != SPEAKER and not self.train_messages:
             raise UserError(
                 f"`message_credit` is {self.message_credit!r}, but messages are not trained; set `train_messages` to "
-                "true, or leave `message_credit` out."
+                "true, or omit `message_credit`."
             )
         if self.message_credit != SPEAKER and self.pool is not None:
             raise UserError(

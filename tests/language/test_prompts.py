@@ -133,7 +133,7 @@ def test_a_folder_need_not_hold_all_and_may_come_from_any_editor(tmp_path):
         ({"action": "{text}{subgoal}{heard}{text.__class__} i"}, ["action", "{text.__class__}"]),
         ({"action": "{text}{subgoal}{heard} {{text}} i"}, ["action", "'{'"]),
         ({"message": "{txt}{subgoal} i say:"}, ["message", "{txt}", "Did you mean 'text'?"]),
-        ({"heard": " \n"}, ["heard", "leave it out"]),
+        ({"heard": " \n"}, ["heard", "omit it"]),
         ({"action": "{text}{subgoal}{heard} next i "}, ["action", "blank"]),
         ({"action": "{text}{subgoal}{heard}" + "x" * 30_000}, ["action", "20000"]),
         ({"action": "{text}{subgoal}{heard}" + "x" * 300_000}, ["action", "20000"]),

@@ -130,7 +130,7 @@ def parse(name: str) -> Opponent:
     if len(kinds) > opponent.num_types:
         raise UserError(
             f"`opponent` is {name!r} with {len(kinds)} army types, but {level!r} takes at most {opponent.num_types}; "
-            "leave some out, or take medium2 or medium3."
+            "omit some, or take medium2 or medium3."
         )
     return opponent
 

@@ -387,7 +387,7 @@ class FCPConfigMixin(PopulationConfigMixin):
         if unknown := [kind for kind in self.member_kinds if kind not in kinds]:
             raise UserError(
                 f"`member_kinds` has {unknown[0]!r} but the members of `population_from` are of the kinds "
-                f"{', '.join(sorted(kinds))}; name one of them, or leave it out.{did_you_mean(unknown[0], kinds)}"
+                f"{', '.join(sorted(kinds))}; name one of them, or omit it.{did_you_mean(unknown[0], kinds)}"
             )
         self.population_size = len(members)
 

@@ -341,7 +341,7 @@ class PBTConfigMixin(PopulationConfigMixin):
         self.checked_settings("population")  # what follows takes them for what they are declared as
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):
-                raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")
+                raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or omit it from `mutate`.")
         for kind, settings in self.member_kinds.items():
             if isinstance(settings, Mapping) and isinstance(settings.get("critic_lr"), list):
                 raise UserError(f"`member_kinds.{kind}.critic_lr` is a schedule but PBT moves it; give a number.")

@@ -351,7 +351,7 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
     def setup(self, config: Any) -> None:
         """Builds as RLlib does, with the critic in all EnvRunners, and keeps the initial policy if it is asked for."""
         super().setup(config)
-        self.sync_runners()  # RLlib's own leaves the critic away
+        self.sync_runners()  # RLlib's own leaves the critic out
         self.keep_initial()
 
     @override(KeepsPastPolicies)

@@ -90,7 +90,7 @@ class TalkersConfig(VercoConfig):
         if self.planner is not None:
             raise UserError("`planner` is set but members of a population act without subgoals; unset it.")
         if self.policies == PER_AGENT or agents_apart(self):
-            raise UserError("`policies` is 'per_agent' but a member has one policy for every seat; leave it out.")
+            raise UserError("`policies` is 'per_agent' but a member has one policy for every seat; omit it.")
         if self.message_credit != SPEAKER:
             raise UserError(
                 f"`message_credit` is {self.message_credit!r} but partners' advantages are not computed; use "
@@ -313,7 +313,7 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
             raise UserError(
                 f"`population_from` has the member {str(folder)!r}, whose `policy.json` names servers, files or models "
                 "beyond this program and was not written by your own `rllib train` here, or changed since; take one "
-                "that was, or leave them out of the `policy.json`."
+                "that was, or omit them from the `policy.json`."
             )
         return read_export(folder, manifest), manifest
 
@@ -384,7 +384,7 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
         """Checks that members talk, and that kinds and mutations share no setting, too."""
         super().validate_pool()
         for name in set(self.mutate) & {name for kind in self.member_kinds.values() for name in kind}:
-            raise UserError(f"`{name}` is a setting of `member_kinds` and in `mutate`; leave it out of one of both.")
+            raise UserError(f"`{name}` is a setting of `member_kinds` and in `mutate`; omit it from one of the two.")
         self.require_talkers()
 
 

@@ -283,8 +283,8 @@ def _begun(how: OfficerCloningSettings) -> OfficerNetwork:
         earlier = load_officer(how.start, "start")
         if earlier.settings.shape() != how.network.shape():
             raise UserError(
-                f"the officer {how.start!r} has the network {earlier.settings.to_dict()}; set the same, or leave "
-                "`start` away."
+                f"the officer {how.start!r} has the network {earlier.settings.to_dict()}; set the same, "
+                "or omit `start`."
             )
         network.load_state_dict(earlier.state_dict())
     return network

@@ -80,7 +80,7 @@ class MASERLoss(TeamLoss):
         distances = distances.detach() if self.settings.faithful else distances
         filled = unrolled.batch[FILLED].float()
         played = torch.ones_like(filled) if self.settings.faithful else filled
-        # A term without weight is left away as a whole, so that it takes no part in the norm of gradients either.
+        # A term without weight is left out as a whole, so that it takes no part in the norm of gradients either.
         terms: dict[str, tuple[float, Callable[[], torch.Tensor]]] = {
             "individual_loss": (
                 weights.individual_weight,

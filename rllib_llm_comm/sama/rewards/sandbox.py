@@ -161,9 +161,7 @@ class Sandbox:
                 f"`state` is not made of plain values only ({error}); give numbers, texts, lists, dicts."
             ) from None
         if len(plain) > _MOST_STATE:
-            raise UserError(
-                f"`state` has {len(plain)} characters but may have {_MOST_STATE}; leave out what is not needed."
-            )
+            raise UserError(f"`state` has {len(plain)} characters but may have {_MOST_STATE}; omit what is not needed.")
         with self._lock:
             number = self._number(source, function)
             return self._ask(f'["run", {number}, {plain}]')

@@ -335,7 +335,7 @@ class ScriptedTeacher(Teacher):
             name, value = unknown[0], self.settings[unknown[0]]
             raise UserError(
                 f"`teacher.{name}` is {str(value).lower()} but the scripted player of this game has no messages of "
-                "which it could choose; leave it out."
+                "which it could choose; omit it."
             )
         wording = {name: value for name, value in self.settings.items() if name != "repeat_fact"}
         said: dict[str, str] = player.messages(request.state, request.agents, rng, **wording)
