@@ -157,9 +157,12 @@ def _subject(experiment: Experiment) -> str:
 def _defaults(experiment: Experiment) -> dict[str, Any]:
     """Defaults of the algorithm's settings about language models; empty if it has none."""
     from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
+    from rllib_llm_comm.verco.module import LanguageModelConfigMixin
 
     config = find_algorithm(experiment.run).get_default_config()
-    return {name: getattr(config, name) for name in (*BaseModelSettings.model_fields, *_TUNED) if hasattr(config, name)}
+    if not isinstance(config, LanguageModelConfigMixin):
+        return {}
+    return {name: getattr(config, name) for name in (*BaseModelSettings.model_fields, *_TUNED)}
 
 
 def _plain(file: Path, experiment: Experiment, name: str, default: Any) -> Any:

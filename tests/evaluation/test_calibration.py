@@ -152,6 +152,13 @@ def test_settings_come_from_the_file_and_options_stand_above():
     assert found.prompts == other.prompts == {"default": read_prompts("default")}
 
 
+def test_a_temperature_of_rllibs_own_is_no_language_models(tmp_path):
+    file = tmp_path / "f.yaml"
+    file.write_text(f"offline: {{run: CQL, env: {DOOR}}}")  # its `temperature` weighs the loss
+    with refused("", "invalid", "0 different stages"):
+        read_settings(file)
+
+
 def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
     file = tmp_path / "f.yaml"
     file.write_text(f"verco: {{run: Verco, env: {DOOR}, config: {{prompts: verco, prompt_format: chat}}}}")
