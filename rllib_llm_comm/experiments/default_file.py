@@ -30,23 +30,33 @@ def default_file(run: str, env: str | None = None) -> str:
     Raises:
         UserError: If there is none of a name.
     """
-    config: Any = None if run in STAGE_KINDS else find_algorithm(run, STAGE_KINDS).get_default_config()
-    if config is not None and not hasattr(config, "settings_models"):
+    if run in STAGE_KINDS:
+        return _file(run, env, {}, _settings(STAGE_KINDS[run].model().model_fields, "    "))
+
+    from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+    from rllib_llm_comm.rl.strict_config import StrictConfigMixin
+    from rllib_llm_comm.verco.sft import AdapterSFTConfig
+
+    config = find_algorithm(run, STAGE_KINDS).get_default_config()
+    if not isinstance(config, StrictConfigMixin):
         raise UserError(f"`run` is {run!r}, an algorithm of RLlib's own; `rllib schema` has its settings.")
-    lines = [f"# All settings of {run} at their defaults. Change what you like; the others may go.", ""]
-    lines += ["experiment:", f"  run: {run}", *([f"  env: {env}"] if env else []), "  config:"]
-    if env is not None:
-        own_game = env == getattr(config, "own_env", None)
-        lines += ["    env_config:", *_settings(_of_game(env), "      ", config.env_defaults if own_game else {})]
-    if config is None:
-        lines += _settings(STAGE_KINDS[run].model().model_fields, "    ")
-        return "\n".join(lines) + "\n"
-    if hasattr(config, "form"):  # of what a stage has collected
+    of_game = config.env_defaults if isinstance(config, NumericPPOConfig) and env == config.own_env else {}
+    lines = []
+    if isinstance(config, AdapterSFTConfig):  # learns from what a stage has collected
         lines.append(f"    # input_: ${{{config.form.name}}} # required")
     own = {name: field for model in config.settings_models.values() for name, field in model.model_fields.items()}
     lines += _settings(own, "    ")
     lines += ["    # Settings of RLlib's own that begin with other values than there.", *_of_rllib(config, own)]
-    return "\n".join(lines) + "\n"
+    return _file(run, env, of_game, lines)
+
+
+def _file(run: str, env: str | None, of_game: Mapping[str, Any], settings: Iterable[str]) -> str:
+    """The file of an algorithm or stage with lines of its settings; `of_game` are its own defaults of the game's."""
+    lines = [f"# All settings of {run} at their defaults. Change what you like; the others may go.", ""]
+    lines += ["experiment:", f"  run: {run}", *([f"  env: {env}"] if env else []), "  config:"]
+    if env is not None:
+        lines += ["    env_config:", *_settings(_of_game(env), "      ", of_game)]
+    return "\n".join([*lines, *settings]) + "\n"
 
 
 def _of_game(env: str) -> Mapping[str, FieldInfo]:
