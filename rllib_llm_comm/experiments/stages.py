@@ -9,15 +9,14 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, within
+from rllib_llm_comm.core.errors import UserError, names_and_hint, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.core.trust import texts_in
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED, has_search
 from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
@@ -117,8 +116,9 @@ def make_stages(
     Raises:
         UserError: If a reference is unknown, points forwards, or stages wait for each other.
     """
+    places = {name: dict(reversed([*references_in(one.model_dump(), name)])) for name, one in experiments.items()}
+    _check_references(places)
     uses = {name: references(experiment) for name, experiment in experiments.items()}
-    _check_references(uses)
     stages: list[Stage] = []
     fingerprints: dict[str, str] = {}
     for name, experiment in experiments.items():
@@ -191,30 +191,54 @@ def source_of(value: Any, stages: Mapping[str, _Used]) -> _Used | None:
 
 def references(experiment: Experiment) -> tuple[str, ...]:
     """The names of the stages whose results an experiment uses, in the order of its settings."""
-    texts = texts_in(experiment.model_dump())
-    return tuple(dict.fromkeys(name for text in texts for name in STAGE_REFERENCE.findall(text)))
+    return tuple(dict.fromkeys(name for name, _ in references_in(experiment.model_dump())))
 
 
-def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
-    names = list(uses)
-    for name, used in uses.items():
-        for reference in used:
-            if reference not in uses:
+def references_in(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """The stages whose results plain data uses, each with the full name of the setting that holds the reference.
+
+    Args:
+        value: Texts, numbers, lists and mappings of such.
+        place: Full name of the whole; empty for none.
+    """
+    if isinstance(value, str):
+        yield from ((name, place) for name in STAGE_REFERENCE.findall(value))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            own = f"{place}.{key}" if place else str(key)
+            yield from references_in(key, own)
+            yield from references_in(item, own)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from references_in(item, place)
+
+
+def _check_references(places: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuses references that cannot be followed; `places` are stage -> stage that it uses -> setting that says so."""
+    names = list(places)
+    for name, used in places.items():
+        for reference, place in used.items():
+            if reference not in places:
                 others = [other for other in names if other != name]
-                listed = ", ".join(others) or "none"
                 raise UserError(
-                    f"`{name}` uses `${{{reference}}}`, but no other stage of the file has this name (there "
-                    f"are: {listed}).{did_you_mean(reference, others)}"
+                    f"`{place}` uses `${{{reference}}}`, but no other stage of the file has this name; there are "
+                    f"{names_and_hint(reference, others)}",
+                    "unknown",
                 )
     try:
-        graphlib.TopologicalSorter(uses).prepare()
+        graphlib.TopologicalSorter(places).prepare()
     except graphlib.CycleError as error:
-        circle = reversed(error.args[1])  # each is used by the next
-        raise UserError(f"Stages wait for each other: {' uses '.join(f'`{stage}`' for stage in circle)}.") from None
+        circle = [*reversed(error.args[1])]  # each uses the next
+        first, second = circle[:2]
+        told = " uses ".join(f"`{stage}`" for stage in circle)
+        raise UserError(
+            f"`{places[first][second]}` uses `${{{second}}}`, but then stages wait for each other ({told}); name a "
+            "stage above it, or the path of an earlier result."
+        ) from None
     for position, name in enumerate(names):
-        for reference in uses[name]:
+        for reference, place in places[name].items():
             if names.index(reference) > position:
-                raise UserError(f"`{name}` uses `${{{reference}}}`, which comes later in the file; move it up.")
+                raise UserError(f"`{place}` uses `${{{reference}}}`, which comes later in the file; move it up.")
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:

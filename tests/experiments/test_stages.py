@@ -78,18 +78,18 @@ def test_a_reference_to_a_sweep_over_other_seeds_is_told_before_anything_runs(tm
 
 
 @pytest.mark.parametrize(
-    ("references", "told"),
+    ("references", "code", "told"),
     [
-        ({"a": "${c}", "b": ""}, r"`\$\{c\}`.*no other stage"),
-        ({"labels": "", "b": "${label}"}, "mean 'labels'"),
-        ({"a": "${b}", "b": ""}, "comes later"),
-        ({"a": "${b}", "b": "${a}"}, "`a` uses `b` uses `a`"),
-        ({"a": "${a}", "b": ""}, "wait for each other"),
+        ({"a": "${c}", "b": ""}, "unknown", r"`\$\{c\}`"),
+        ({"a": "${labels}/x ${label}", "labels": ""}, "unknown", "mean 'labels'"),
+        ({"a": "${b}", "b": ""}, "invalid", "comes later"),
+        ({"a": "${b}", "b": "${a}"}, "invalid", "`a` uses `b` uses `a`"),
+        ({"a": "${a}", "b": ""}, "invalid", "`a` uses `a`"),
     ],
 )
-def test_wrong_references(tmp_path, references, told):
+def test_wrong_references(tmp_path, references, code, told):
     specs = {name: {"run": "PPO", "config": {"x": [{"y": text}]}} for name, text in references.items()}
-    with pytest.raises(UserError, match=told):
+    with refused("a.config.x.y", code, told):
         stages_of(specs, tmp_path)
 
 
