@@ -45,6 +45,8 @@ from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_recor
 from rllib_llm_comm.sama.planners import trusting
 from rllib_llm_comm.verco.settings import BaseModelSettings, LanguageModelSettings
 
+_MOST_NAMED = 3  # stages in one error
+
 
 def with_model(file: ExperimentFile) -> ExperimentFile:
     """Gives the settings of `model:` to all stages that load a language model.
@@ -69,12 +71,21 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
         if name not in LanguageModelSettings.model_fields:
             names = names_and_hint(name, LanguageModelSettings.model_fields)
             raise UserError(f"`{MODEL}.{name}` is no setting of a language model; known are {names}", "unknown")
-    filled, taken = {}, False
+    filled, taken, passed_by = {}, False, []
     for stage, experiment in file.experiments.items():
-        takes = () if "base_model" in experiment.config else known(experiment.run)
-        own = {key: value for key, value in file.model.items() if key in takes}
+        own = {key: value for key, value in file.model.items() if key in known(experiment.run)}
+        if own and "base_model" in experiment.config:
+            passed_by.append(stage)
+            own = {}
         taken = taken or bool(own)
         filled[stage] = experiment.model_copy(update={"config": {**own, **experiment.config}})
+    if not taken and passed_by:
+        named = ", ".join(f"`{stage}.config.base_model`" for stage in passed_by[:_MOST_NAMED])
+        named += f" and {len(passed_by) - _MOST_NAMED} others" if len(passed_by) > _MOST_NAMED else ""
+        raise UserError(
+            f"`{MODEL}` reaches no stage, as all that load a language model name one of their own ({named}); remove "
+            f"this and give `{MODEL}.base_model`, or write {', '.join(f'`{key}`' for key in file.model)} beside it."
+        )
     if not taken:
         raise UserError(f"`{MODEL}` means nothing to any stage of this file; remove it.")
     return replace(file, experiments=filled, model={})

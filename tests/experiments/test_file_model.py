@@ -14,6 +14,7 @@ from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
+from tests.refusal import refused
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 SFT = {"run": "MessageSFT", "stop": {"training_iteration": 1}}
@@ -82,6 +83,12 @@ def test_a_study_has_it_too(tmp_path):
 def test_what_it_cannot_be_is_told(tmp_path, content, words):
     with pytest.raises(UserError, match=words):
         with_model(read_experiment_file(write(tmp_path, content)))
+
+
+def test_a_file_whose_stages_all_name_their_own_model_says_so(tmp_path):
+    own = {f"own_{number}": STAGES["other"] for number in range(5)}
+    with refused("model", match="own_0.config.base_model.* 2 others"):
+        with_model(read_experiment_file(write(tmp_path, {"model": {"lora_r": 4}, **own})))
 
 
 def test_a_stage_may_be_called_model(tmp_path):
