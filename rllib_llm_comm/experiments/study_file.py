@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -178,11 +179,13 @@ def read_study(path: Path) -> Study:
     """Reads a YAML or JSON file.
 
     Raises:
-        UserError: If the file is missing or damaged, or holds an unknown key or bad value.
+        UserError: If the file is missing or damaged, holds no study, or an unknown key or bad value.
     """
     data = load_file(path)
     if not isinstance(data, Mapping):
         raise UserError(f"{path} must hold the keys of a study (`env`, `scenarios`, `systems`, ...) but does not.")
+    if "systems" not in data and any(isinstance(one, Mapping) and "run" in one for one in data.values()):
+        raise UserError(f"{str(path)!r} holds experiments; run it with `rllib train file {shlex.quote(str(path))}`.")
     study = Study.checked(path.name, data)
     for kind in ("scenarios", "shared", "systems"):
         for name in getattr(study, kind):

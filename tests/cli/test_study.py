@@ -237,6 +237,11 @@ def test_a_study_is_no_experiment_file(tmp_path, monkeypatch):
         run_experiments(SMOKE)
 
 
+def test_an_experiment_file_is_no_study():
+    with refused("", match="`rllib train file"):
+        read_study(examples()["verco"])
+
+
 @pytest.mark.parametrize(("name", "says"), [("no.yaml", "no file"), ("list.yaml", "keys"), ("x.txt", "must end in")])
 def test_bad_files(name, says, tmp_path):
     (tmp_path / "list.yaml").write_text("[1]")
