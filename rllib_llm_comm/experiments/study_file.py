@@ -26,7 +26,7 @@ from rllib_llm_comm.experiments.experiment_file import (
     make_experiment,
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
-from rllib_llm_comm.experiments.stages import references
+from rllib_llm_comm.experiments.stages import references, references_in
 from rllib_llm_comm.verco.settings import MessageMode
 
 STRANGERS = "strangers"
@@ -199,6 +199,7 @@ def read_study(path: Path) -> Study:
         if f"${{{name}}}" in (_ENV, _SCENARIO, _SEEDS):
             raise UserError(f"`shared.{name}` cannot be referred to, as `${{{name}}}` is given; choose another name.")
     _check_scenarios(study)
+    _check_references(study)
     return study
 
 
@@ -353,6 +354,21 @@ def _check_baselines(study: Study) -> None:
         require_choice(place, baseline, study.systems)
         if place == f"systems.{baseline}.baseline":
             raise UserError(f"`{place}` is the system itself; leave it out, or name another system.")
+
+
+def _check_references(study: Study) -> None:
+    """Refuses a reference to nothing here, where it has the name that was written, not those of all stages."""
+    filled = {"shared": study.shared, "evaluation.strangers": study.evaluation.strangers}
+    filled |= {f"systems.{key}.config": system.config for key, system in study.systems.items()}
+    known = [*(place[2:-1] for place in (_ENV, _SCENARIO, _SEEDS)), *study.shared]
+    for whole, settings in filled.items():
+        for name, place in references_in(settings, whole):
+            # A stage's full name has that of its scenario in front.
+            if name not in known and name.partition(".")[0] not in study.scenarios:
+                raise UserError(
+                    f"`{place}` uses `${{{name}}}`, which the study lacks; known are {names_and_hint(name, known)}",
+                    "unknown",
+                )
 
 
 def _check_scenarios(study: Study) -> None:
