@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,7 +21,16 @@ from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import InGames, Seeded
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
-from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list
+from rllib_llm_comm.experiments.stages import (
+    GAME_MANUAL,
+    REWARDS,
+    SUBGOALS,
+    TRANSLATION,
+    Stage,
+    StageKind,
+    StageResult,
+    as_list,
+)
 from rllib_llm_comm.sama.data_set import (
     StatesApart,
     SubgoalDataset,
@@ -130,13 +139,10 @@ class QuestionStageSettings(ChatStageSettings):
 class _ChatStage(StageKind):
     """A stage that asks a chat model; a killed one goes on with the answers that it has."""
 
-    texts: ClassVar[tuple[str, ...]] = ()
-    """Settings that are paths of files."""
-
     def check_config(self, stage: Stage) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""
         settings = self.settings(stage)
-        for name in self.texts:
+        for name in self.wants:
             path = getattr(settings, name)
             if not path or stage.awaits(path):
                 continue
@@ -189,6 +195,7 @@ class MakeManual(_ChatStage):
     """`run: make_manual`: a manual of the game from LaTeX sources (SAMA Section 3.1)."""
 
     name = "make_manual"
+    gives = {"": GAME_MANUAL}
     settings_class = ManualStageSettings
 
     def check_config(self, stage: Stage) -> None:
@@ -316,8 +323,9 @@ class Translate(_GameStage):
     """`run: translate`: a translator of states, written by the model, and actions in words; both checked."""
 
     name = "translate"
+    gives = {"": TRANSLATION}
+    wants = {"manual": GAME_MANUAL}
     settings_class = TranslationStageSettings
-    texts = ("manual",)
 
     def check_config(self, stage: Stage) -> None:
         """Checks the code, too."""
@@ -444,6 +452,7 @@ class CollectSubgoals(_GameStage):
     """`run: collect_subgoals`: what a planner wants in diverse states, as a data set for training."""
 
     name = "collect_subgoals"
+    gives = {"": SUBGOALS}
     settings_class = SubgoalStageSettings
 
     def check_config(self, stage: Stage) -> None:
@@ -548,8 +557,9 @@ class WriteRewards(_ChatStage):
     """`run: write_rewards`: reward code for the subgoals of a data set, sandboxed and compared with the exact tests."""
 
     name = "write_rewards"
+    gives = {"": REWARDS, "subgoals.json": SUBGOALS}
+    wants = {"subgoals": SUBGOALS, "manual": GAME_MANUAL}
     settings_class = RewardStageSettings
-    texts = ("subgoals", "manual")
 
     def run(self, stage: Stage) -> StageResult:
         """Writes the folder `rewards`: code, `agreement.json`, and `subgoals.json` with the subgoals that have code."""

@@ -15,7 +15,7 @@ from rllib_llm_comm.baselines.red.officer_settings import (
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.envs.minirts.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import counting_bar, print_table, say
-from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult
+from rllib_llm_comm.experiments.stages import FIGURES, OFFICER_GAMES, POLICY, Stage, StageKind, StageResult
 
 _DEMONSTRATIONS = "demonstrations"
 
@@ -31,6 +31,7 @@ class DemonstrateOfficers(StageKind):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
+    gives = {"": OFFICER_GAMES}
     settings_class = OfficerDemonstrationSettings
     stands_in = "demonstrations: scripted officers in the place of people"
 
@@ -67,6 +68,8 @@ class CloneOfficer(StageKind):
     """`run: clone_officer`: behaviour cloning of demonstrated officers."""
 
     name = "clone_officer"
+    gives = {"": POLICY}
+    wants = {_DEMONSTRATIONS: OFFICER_GAMES}
     settings_class = CloneOfficerSettings
 
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
@@ -110,6 +113,7 @@ class PlayOfficers(StageKind):
     """`run: play_officers`: win rates of officers under scripted commanders."""
 
     name = "play_officers"
+    gives = {"": FIGURES}
     settings_class = OfficerScoreSettings
 
     def check_config(self, stage: Stage) -> None:

@@ -34,7 +34,13 @@ from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, g
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_time import left_of, measured, rehearse, trials_of
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, seeds_of
-from rllib_llm_comm.experiments.stage_links import check_adapters, check_played_games, check_restored, check_rows
+from rllib_llm_comm.experiments.stage_links import (
+    check_adapters,
+    check_kinds,
+    check_played_games,
+    check_restored,
+    check_rows,
+)
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unusable_parts
@@ -322,6 +328,7 @@ def check_stages(
     cpus = available_cpus()
     check_adapters(stages)
     check_rows(stages)
+    check_kinds(stages)
     for stage in stages:
         resolved = replace(_resolved(stage, outputs, seeds), to_come=to_come)
         if stage.name not in finished:

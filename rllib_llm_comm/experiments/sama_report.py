@@ -15,7 +15,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.evaluation.study_results import COSTS, asked_in_training, read_rows
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.planning_run import planner_label
-from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list
+from rllib_llm_comm.experiments.stages import PAGE, Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 from rllib_llm_comm.sama.planners import trained_policy
 from rllib_llm_comm.sama.plans import OWN, RANDOM, RULES, authors_in
@@ -42,6 +42,7 @@ class SamaReport(StageKind):
     """`run: sama_report`: one page about the stages of a SAMA run."""
 
     name = "sama_report"
+    gives = {"": PAGE}
     settings_class = SamaReportSettings
 
     def check_config(self, stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,24 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import describe, settings_of, takes
+from rllib_llm_comm.core.trust import leaves
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel
-from rllib_llm_comm.experiments.search_space import first_point, has_search, search_kind, single_points
-from rllib_llm_comm.experiments.stages import STAGE_REFERENCE, Stage, as_list, source_of
+from rllib_llm_comm.experiments.search_space import SEARCHES, first_point, has_search, search_kind, single_points
+from rllib_llm_comm.experiments.stages import (
+    GAME_MANUAL,
+    POLICY,
+    REWARDS,
+    STAGE_REFERENCE,
+    SUBGOALS,
+    TRANSLATION,
+    Stage,
+    as_list,
+    source_of,
+)
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import network_settings
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
@@ -119,6 +131,51 @@ def _model_of(stage: Stage) -> dict[str, str]:
         for name, value in values.items()
         if not search_kind(value)
     }
+
+
+# Part of `config:` -> its settings -> what a stage must give that is named there, whatever takes it.
+_WANTED_IN: Mapping[str, Mapping[str, str]] = {
+    "planner": {"manual": GAME_MANUAL, "translation": TRANSLATION, "subgoals": SUBGOALS},
+    "new_subgoals": {"manual": GAME_MANUAL},
+    "env_config": {"subgoal_file": SUBGOALS},
+    "subgoal_rewards": {"path": REWARDS},
+}
+_BELOW_RESULT = re.compile(rf"{STAGE_REFERENCE.pattern}(?:/(.*))?")
+
+
+def check_kinds(stages: Sequence[Stage]) -> None:
+    """Refuses the result of another kind of stage than a setting wants, before anybody is asked and paid.
+
+    Raises:
+        UserError: At the first such setting.
+    """
+    named = {stage.name: stage for stage in stages}
+    for stage in stages:
+        kind = STAGE_KINDS.get(stage.experiment.run)
+        for place, value in leaves(stage.experiment.config):
+            part, setting = ["", "", *(one for one in place.split(".") if one not in SEARCHES)][-2:]
+            wants = _WANTED_IN.get(part, {}) if part else kind.wants if kind else {}
+            result = _BELOW_RESULT.fullmatch(value) if setting in wants and isinstance(value, str) else None
+            if result is not None:
+                _require_kind(f"{stage.name}.config.{place}", value, wants[setting], named[result[1]], result[2] or "")
+
+
+def _require_kind(place: str, value: str, wanted: str, source: Stage, below: str) -> None:
+    run = source.experiment.run
+    kind = STAGE_KINDS.get(run)
+    given = kind.gives if kind else {"": POLICY}
+    if not given or given.get(below) == wanted:
+        return
+    told = given.get(below, f"something in {given['']}")
+    ways = [
+        f"`{'/'.join(filter(None, ('${NAME}', where)))}` of a stage of {one.name}"
+        for one in STAGE_KINDS.values()
+        for where, what in one.gives.items()
+        if what == wanted
+    ]
+    raise UserError(
+        f"`{place}` is {value!r}, {told} from a stage of {run}, but must be {wanted}; give {' or '.join(ways)}."
+    )
 
 
 def check_restored(stage: Stage, stages: Sequence[Stage], configs: Mapping[str, Any]) -> None:

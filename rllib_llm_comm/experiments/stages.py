@@ -24,6 +24,9 @@ from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_recor
 
 STAGE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 """The result of another stage, by its name."""
+GAME_MANUAL, TRANSLATION, SUBGOALS, REWARDS = "a manual", "a translation", "a data set of subgoals", "reward code"
+FIGURES, PAGE, POLICY, OFFICER_GAMES = "figures", "a page", "a checkpoint", "demonstrations of officers"
+"""Kinds of results, as errors call them."""
 # Keys that change how a run is kept or where it lies, not what comes out of it.
 _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
 _Used = TypeVar("_Used")  # a `Stage`, or its experiment
@@ -264,6 +267,10 @@ class StageKind(ABC):
     takes_env: ClassVar[bool] = False
     stands_in: ClassVar[str] = ""
     """What it is, with a name, if it stands in for what a paper uses."""
+    gives: ClassVar[Mapping[str, str]] = {}
+    """Place below its result, or "" for the result itself -> what lies there; empty: not told, so that all takes it."""
+    wants: ClassVar[Mapping[str, str]] = {}
+    """Setting of `config:` -> what a stage must give that is named there."""
 
     def model(self) -> type[Settings]:
         """The model of `config:`."""

@@ -42,7 +42,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import STAGE_REFERENCE, Stage, StageKind, StageResult, as_list
+from rllib_llm_comm.experiments.stages import FIGURES, PAGE, STAGE_REFERENCE, Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, parse_partners
 from rllib_llm_comm.policies.policy_manifest import read_manifest
@@ -137,6 +137,7 @@ class CollectLabels(_Collection):
     """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
 
     name, noun, author = "collect_labels", "labels", "teacher"
+    gives = {"": noun}
 
     def collector(self) -> Callable[..., CollectionReport]:
         """`collect_labels`."""
@@ -186,6 +187,7 @@ class CollectDemonstrations(_Collection):
     """`run: collect_demonstrations`: what a player does in the states that it meets, with or without messages."""
 
     name, noun, author = "collect_demonstrations", "demonstrations", "player"
+    gives = {"": noun}
 
     def collector(self) -> Callable[..., CollectionReport]:
         """`collect_demonstrations`."""
@@ -325,6 +327,7 @@ class Evaluate(_OnCheckpoint):
     """`run: evaluate`: episodes of a checkpoint, figures as JSON; under a planner also all that was planned."""
 
     name = "evaluate"
+    gives = {"": FIGURES}
     settings_class = EvaluateStageSettings
 
     def check_config(self, stage: Stage) -> None:
@@ -348,6 +351,7 @@ class Replay(_OnCheckpoint):
     """`run: replay`: episodes of a checkpoint as a page to open in a browser."""
 
     name = "replay"
+    gives = {"": PAGE}
     settings_class = ReplayStageSettings
 
     def run(self, stage: Stage) -> StageResult:
@@ -377,6 +381,7 @@ class ChatPlay(StageKind):
     """`run: chat_play`: episodes in which a chat model chooses every action."""
 
     name = "chat_play"
+    gives = {"": FIGURES}
     takes_env = True
     settings_class = ChatPlaySettings
 
@@ -426,6 +431,7 @@ class CrossPlayStage(StageKind):
     """`run: crossplay`: every player in every seat with every other, with itself and with strangers."""
 
     name = "crossplay"
+    gives = {"": FIGURES}
     settings_class = CrossPlayStageSettings
 
     def check_config(self, stage: Stage) -> None:
@@ -486,6 +492,7 @@ class PlayPlanners(StageKind):
     """`run: play_planners`: games of the seats of `env` under each planner; figures as JSON and as a table."""
 
     name = "play_planners"
+    gives = {"": FIGURES}
     settings_class = PlayPlannersSettings
     takes_env = True
 

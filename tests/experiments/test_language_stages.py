@@ -11,9 +11,10 @@ import yaml
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.stage_links import check_kinds
 from rllib_llm_comm.sama.recordings import recording
 from tests.experiments import staged
-from tests.experiments.staged import check
+from tests.experiments.staged import check, stages_of
 from tests.refusal import refused
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
@@ -123,6 +124,35 @@ def test_wrong_settings_are_told_before_anything_runs(tmp_path, stage, changes, 
     with refused(*told):
         check(specs, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("rewards.config.subgoals", "${manual}"),
+        ("rewards.config.manual", "${translation}"),
+        ("subgoals.config.planner.translation", "${manual}"),
+        ("follower.config.subgoal_rewards.path", "${manual}"),
+        ("follower.config.env_config.subgoal_file", "${manual}/subgoals.json"),
+        ("follower.config.env_config.subgoal_file", "${rewards}"),
+        ("trials_0.config.planner.manual", "${follower}"),
+    ],
+)
+def test_the_result_of_another_kind_of_stage_is_told_before_anybody_is_asked(tmp_path, place, value):
+    specs = stages(*PREPARE, "follower", "trials_0")
+    *outer, last = place.split(".")
+    functools.reduce(dict.__getitem__, outer, specs)[last] = value
+    with refused(place, match="from a stage of"):
+        check(specs, tmp_path)
+
+
+def test_results_may_be_named_in_all_places_that_can_take_them(tmp_path):
+    specs = stages(*PREPARE, "follower")
+    game, drawn = specs["follower"]["config"]["env_config"], {"name": "random", "subgoals": "${rewards}/subgoals.json"}
+    game["subgoal_file"] = {"grid_search": ["${subgoals}", "${rewards}/subgoals.json"]}
+    specs["random"] = {"run": "evaluate", "config": {"checkpoint": "${follower}", "planner": drawn}}
+    specs["rewards"]["config"]["manual"] = "${manual}"
+    check_kinds(stages_of(specs, tmp_path))
 
 
 def test_a_report_of_no_stage_is_refused(tmp_path):
