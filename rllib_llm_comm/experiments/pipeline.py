@@ -89,8 +89,8 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
         named = ", ".join(f"`{stage}.config.base_model`" for stage in passed_by[:_MOST_NAMED])
         named += f" and {len(passed_by) - _MOST_NAMED} others" if len(passed_by) > _MOST_NAMED else ""
         raise UserError(
-            f"`{MODEL}` reaches no stage, as all that load a language model name one of their own ({named}); remove "
-            f"this and give `{MODEL}.base_model`, or write {', '.join(f'`{key}`' for key in file.model)} beside it."
+            f"`{MODEL}` reaches no stage, as those that take {', '.join(f'`{key}`' for key in file.model)} name a base "
+            f"model of their own ({named}); give `{MODEL}.base_model` in place of these, or write the settings there."
         )
     if not taken:
         raise UserError(f"`{MODEL}` means nothing to any stage of this file; remove it.")
