@@ -326,7 +326,6 @@ def check_stages(
     seeds = _seed_sweeps(stages)
     to_come: tuple[str, ...] = ()
     cpus = available_cpus()
-    check_adapters(stages)
     check_rows(stages)
     check_kinds(stages)
     for stage in stages:
@@ -353,6 +352,7 @@ def check_stages(
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
         else:
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
+    check_adapters(stages)  # of settings that are known to be allowed
     check_played_games(stages, finished)
     return cpus
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.errors import UserError, as_in_files, within
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import describe, settings_of, takes
 from rllib_llm_comm.core.trust import leaves
@@ -72,7 +72,7 @@ def _check_role(place: str, role: str, source: Stage) -> None:
         )
 
 
-def _check_same_model(place: str, role: str, own: Mapping[str, str], source: Stage) -> None:
+def _check_same_model(place: str, role: str, own: Mapping[str, Any], source: Stage) -> None:
     from rllib_llm_comm.language.base_model import KNOWN
 
     theirs = _model_of(source)
@@ -82,8 +82,8 @@ def _check_same_model(place: str, role: str, own: Mapping[str, str], source: Sta
         if other != value and (name != "base_model" or {other, value} & set(KNOWN)):
             how = "on" if name == "base_model" else "with"
             raise UserError(
-                f"`{place}.{name}` is {value!r}, but the {role} adapter that it takes over from `{source.name}` is "
-                f"trained {how} {other!r}; give both stages the same."
+                f"`{place}.{name}` is {as_in_files(value)}, but the {role} adapter that it takes over from "
+                f"`{source.name}` is trained {how} {as_in_files(other)}; give both stages the same."
             )
 
 
@@ -119,7 +119,7 @@ def _rows_of(stage: Stage, named: Mapping[str, Stage]) -> Stage | None:
     return source_of(config.get("input_", config.get("input")), named)
 
 
-def _model_of(stage: Stage) -> dict[str, str]:
+def _model_of(stage: Stage) -> dict[str, Any]:
     """The base model of a stage that trains, and what else its adapters depend on; empty where it has none for sure."""
     experiment = stage.experiment
     default = None if experiment.run in STAGE_KINDS else default_config(experiment.run)
@@ -127,7 +127,7 @@ def _model_of(stage: Stage) -> dict[str, str]:
     if default is None or not isinstance(values["base_model"], str):
         return {}
     return {
-        name: str(list(value) if isinstance(value, tuple) else value)
+        name: list(value) if isinstance(value, tuple) else value
         for name, value in values.items()
         if not search_kind(value)
     }

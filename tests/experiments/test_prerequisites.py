@@ -112,7 +112,7 @@ def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
     ("taught", "takes", "words"),
     [
         ({"prompt_format": "chat"}, {"prompt_format": "chat", "prompt_date": "2027-01-02"}, ["'2024-07-26'"]),
-        ({}, {"base_model": "/another"}, ["takes over from `sft`", "'embedded'"]),
+        ({}, {"base_model": "embedded_soup"}, ["takes over from `sft`", "'embedded'"]),
     ],
 )
 def test_adapters_are_handed_on_with_their_base_model_and_its_day(tmp_path, taught, takes, words):

@@ -331,3 +331,13 @@ def test_adapters_of_another_shape_are_told_before_anything_runs(tmp_path, setti
         check(specs, tmp_path)
     specs["verco"]["config"][setting] = value
     check(specs, tmp_path)
+
+
+def test_a_setting_that_is_not_allowed_is_told_before_it_is_compared(tmp_path):
+    specs = {
+        "rows": {"run": "collect_demonstrations", "env": KITCHEN},
+        "clone": {"run": "ActionSFT", "config": {"input_": "${rows}"}},
+        "verco": {"run": "Verco", "env": KITCHEN, "config": {"lora_r": "yes", "action_checkpoint": "${clone}"}},
+    }
+    with refused("verco.config.lora_r", "type"):
+        check(specs, tmp_path)
