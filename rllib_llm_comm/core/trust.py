@@ -90,20 +90,27 @@ def is_word(text: str) -> bool:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All texts in plain data, keys included.
+    """All texts in plain data, keys included."""
+    return (text for _, text in placed_texts(value))
+
+
+def placed_texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """The same, each with the name of the setting that it stands in.
 
     Args:
         value: Texts, numbers, lists and mappings of such.
+        place: Name of the whole; empty for none.
     """
     if isinstance(value, str):
-        yield value
+        yield place, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from texts_in(key)
-            yield from texts_in(item)
+            own = f"{place}.{key}" if place else str(key)
+            yield from placed_texts(key, own)
+            yield from placed_texts(item, own)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            yield from texts_in(item)
+            yield from placed_texts(item, place)
 
 
 def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

@@ -166,7 +166,7 @@ def _require_kind(place: str, value: str, wanted: str, source: Stage, below: str
     given = kind.gives if kind else {"": POLICY}
     if not given or given.get(below) == wanted:
         return
-    told = given.get(below, f"something in {given['']}")
+    told = given.get(below, f"something in {given.get('', 'a result')}")
     ways = [
         f"`{'/'.join(filter(None, ('${NAME}', where)))}` of a stage of {one.name}"
         for one in STAGE_KINDS.values()

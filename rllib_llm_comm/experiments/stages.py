@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from rllib_llm_comm.core.errors import UserError, names_and_hint, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.trust import placed_texts
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED, has_search
 from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
@@ -204,16 +205,7 @@ def references_in(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
         value: Texts, numbers, lists and mappings of such.
         place: Full name of the whole; empty for none.
     """
-    if isinstance(value, str):
-        yield from ((name, place) for name in STAGE_REFERENCE.findall(value))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            own = f"{place}.{key}" if place else str(key)
-            yield from references_in(key, own)
-            yield from references_in(item, own)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from references_in(item, place)
+    return ((name, own) for own, text in placed_texts(value, place) for name in STAGE_REFERENCE.findall(text))
 
 
 def _check_references(places: Mapping[str, Mapping[str, str]]) -> None:
